@@ -6,6 +6,10 @@
 # Each entry has one label: `fast` (make test), `long` (after it in .ci/run), `soak` (alone, in make soak, which also runs `long`).
 # docs/testing.md says which tests are which.
 
+# The suites that train: they run on the CPU, and again on the device queues of tests/devices.
+set(rehearse_on_queues "^(Registry/Method|Methods/SentBytes|.*/DividedSequences|.*/Apart|ApartRuns|FreeRunning|All/QuantisedRuns|All/SparseRuns|\
+.*/OneBitAdamRuns|.*/PowerSgdRuns|SkippedUpdates|All/SparseInvariants|.*/SparseOverflow|Layouts/ObservedRun|ObservedRuns|All/Order)$")
+
 # The entries of a test program.
 function(rehearse_suites folder program source_folder)
   if(NOT EXISTS "${program}")
@@ -52,9 +56,15 @@ function(rehearse_suite folder program source_folder suite count)
       math(EXPR number "${shard} + 1")
       string(APPEND name ".${number}of${shards}")
     endif()
+    set(shard_of "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
     add_test("${name}" "${program}" "--gtest_filter=${suite}.*" --gtest_brief=1)
     set_tests_properties("${name}" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS ${label} TIMEOUT 1800 COST ${count} ${more}
-      ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
+      ENVIRONMENT "${shard_of}")
+    if(folder STREQUAL "runtime" AND suite MATCHES "${rehearse_on_queues}")
+      add_test("${name}.queues" "${program}" "--gtest_filter=${suite}.*" --gtest_brief=1)
+      set_tests_properties("${name}.queues" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS soak TIMEOUT 1800 COST ${count}
+        ENVIRONMENT "${shard_of};REHEARSE_TEST_DEVICE=queues")
+    endif()
   endforeach()
 endfunction()
 

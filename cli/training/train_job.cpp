@@ -29,6 +29,7 @@
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/control/agent.h"
 #include "runtime/control/environment.h"
+#include "runtime/device/load_device.h"
 #include "runtime/training/train.h"
 
 namespace rehearse::cli {
@@ -61,6 +62,7 @@ Prepared prepare_run(const Context& context, const TrainFlags& options, int rank
         "{}: software \"{}\" is not what `rehearse train` runs: leave [software] out, or simulate "
         "the job",
         options.job, job.model.software.name));
+  runtime::check_device(job.run.device);
   check_survival(job);
   const std::optional<plan::Decision> decided = decide_plan(job, teller);
   if (!options.profile_out.empty() && job.plan.exchange.observe == 0)

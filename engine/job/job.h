@@ -114,6 +114,7 @@ struct Run {
   std::string secret_file = {};  // that all hosts share; empty: none
   bool trust_network = false;    // ranks on several hosts may do without a secret
   bool encrypt = false;          // connections between ranks
+  std::string device = "auto";   // where tensors are and ops run; see runtime/device
 };
 
 /// How method.shares divides the samples of a micro-batch among replicas. speed: each replica gets

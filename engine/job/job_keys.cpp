@@ -230,6 +230,7 @@ void read_run(const Config& c, Run& run) {
   run.secret_file = c.text("secret_file", "");
   run.trust_network = c.flag("trust_network", false);
   run.encrypt = c.flag("encrypt", false);
+  run.device = c.text("device", run.device);
   if (run.encrypt && run.transport == Transport::gloo)
     throw c.error("encrypt",
                   "gloo opens connections of its own, which it cannot encrypt; leave run.transport "

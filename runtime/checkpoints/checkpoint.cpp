@@ -48,7 +48,7 @@ Change change_of(const std::string& text) {
 /// What is written: the parts of all ranks, and this rank's bytes of each.
 struct State {
   std::vector<std::vector<tensors::TensorPart>> parts = {};  // by rank
-  std::function<std::span<const std::byte>(const tensors::TensorPart&)> bytes = {};
+  std::function<HostBytes(const tensors::TensorPart&)> bytes = {};
   std::int64_t skipped_updates = 0;
   std::optional<std::int64_t> own_step = {};
 };
@@ -160,11 +160,13 @@ SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const Executo
     together(c.control, what + " shard", [&] {
       TensorTable table;
       std::list<std::vector<std::byte>> kept;
+      std::list<HostBytes> read;
       for (const tensors::TensorPart& part : state.parts[c.rank]) {
         const program::DType dtype = role.storages[part.storage].dtype;
         const std::int64_t count = part.key.end - part.key.begin;
         const std::span<const std::byte> bytes =
-            state.bytes(part).subspan(part.begin * size_of(dtype), count * size_of(dtype));
+            read.emplace_back(state.bytes(part))
+                .bytes.subspan(part.begin * size_of(dtype), count * size_of(dtype));
         if (increment) {
           changed.add(add_changes(part.key, dtype, bytes, target.base->parts.at(part.key),
                                   target.bits, table, kept));
@@ -247,7 +249,7 @@ void save_snapshot(const SaveTarget& target, std::int64_t step, const ExecutorCo
         {.parts = snapshot_parts(c.linked, c.model, executor.maps()),
          .bytes =
              [&](const tensors::TensorPart& part) {
-               return executor.snapshot(part.storage, part.key.age - 1);
+               return HostBytes{executor.snapshot(part.storage, part.key.age - 1)};
              },
          .skipped_updates = skipped},
         record);

@@ -174,10 +174,12 @@ void import_weights(const std::string& path, const ExecutorContext& context, Exe
         const bool split = group.split && spec.split >= 0;
         const auto width = static_cast<int>(size_of(storage.dtype));
         for (int age = 1; age <= storage.versions; ++age)
-          copy_part(spec, split, map.tp_rank, map.tp_size, begin - slot.begin, end - slot.begin,
-                    width, static_cast<std::byte*>(tensor.data_ptr()),
-                    executor.state(s, 0, age).data() + (piece.begin + begin - piece.offset) * width,
-                    tensors::Direction::to_part);
+          executor.edit_state(s, 0, age, [&](std::span<std::byte> state) {
+            copy_part(spec, split, map.tp_rank, map.tp_size, begin - slot.begin, end - slot.begin,
+                      width, static_cast<std::byte*>(tensor.data_ptr()),
+                      state.data() + (piece.begin + begin - piece.offset) * width,
+                      tensors::Direction::to_part);
+          });
       }
     }
   }

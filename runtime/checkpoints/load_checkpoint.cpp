@@ -158,15 +158,16 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
                       "method",
                       path, name_of(part.key.kind), part.key.tensor));
     const std::int64_t width = size_of(dtype);
-    std::byte* const target =
-        executor.state(part.storage, step, part.key.age).data() + part.begin * width;
-    if (known)
-      copy_part(*spec->second.tensor, c.model.groups[spec->second.group].split, part.key.tp_rank,
-                part.key.tp_size, part.key.begin, part.key.end, static_cast<int>(width),
-                last.second.data(), target, tensors::Direction::to_part);
-    else
-      std::memcpy(target, last.second.data(),
-                  std::min<std::size_t>(last.second.size(), part.key.end * width));
+    executor.edit_state(part.storage, step, part.key.age, [&](std::span<std::byte> state) {
+      std::byte* const target = state.data() + part.begin * width;
+      if (known)
+        copy_part(*spec->second.tensor, c.model.groups[spec->second.group].split, part.key.tp_rank,
+                  part.key.tp_size, part.key.begin, part.key.end, static_cast<int>(width),
+                  last.second.data(), target, tensors::Direction::to_part);
+      else
+        std::memcpy(target, last.second.data(),
+                    std::min<std::size_t>(last.second.size(), part.key.end * width));
+    });
   }
   return step;
 }

@@ -11,35 +11,9 @@
 #include "engine/base/units.h"
 #include "runtime/communication/communicator.h"
 #include "runtime/control/control.h"
+#include "runtime/device/device.h"
 
 namespace rehearse::runtime {
-
-/// A point in a stream's work.
-class Event {
- public:
-  virtual ~Event() = default;
-  /// True when all work before the record has ended. Throws BackendError after a device error.
-  virtual bool done() const = 0;
-  /// Blocks the host until then.
-  virtual void wait() const = 0;
-  /// Seconds from `earlier` to this event; both recorded and made with `timed`.
-  virtual Seconds since(const Event& earlier) const = 0;
-};
-
-/// A queue of device work; its work runs in order.
-class Stream {
- public:
-  virtual ~Stream() = default;
-  /// This thread's later torch work goes to this stream.
-  virtual void make_current() = 0;
-  virtual void record(Event& event) = 0;
-  /// Work queued later on this stream starts after the event.
-  virtual void wait(const Event& event) = 0;
-  /// Blocks the host until the stream is empty, and watches the communicators meanwhile. An
-  /// asynchronous NCCL error, a timeout or a verdict of the control plane aborts them and throws
-  /// BackendError.
-  virtual void synchronize() = 0;
-};
 
 struct AcceleratorInfo {
   std::string name = {};

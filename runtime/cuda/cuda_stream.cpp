@@ -27,11 +27,9 @@ void CudaEvent::wait() const {
   watch_->wait([this] { return done(); }, "the device's work before an event");
 }
 
-Seconds CudaEvent::since(const Event& earlier) const {
+Seconds CudaEvent::since(const CudaEvent& earlier) const {
   float milliseconds = 0;
-  check_cuda(
-      cudaEventElapsedTime(&milliseconds, static_cast<const CudaEvent&>(earlier).event_, event_),
-      "cudaEventElapsedTime");
+  check_cuda(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
   return Seconds(milliseconds * 1e-3);
 }
 
@@ -39,10 +37,11 @@ CudaStream::CudaStream(std::shared_ptr<Watch> watch, int device, bool high_prior
     : watch_(std::move(watch)),
       stream_(c10::cuda::getStreamFromPool(high_priority, static_cast<c10::DeviceIndex>(device))) {}
 
-void CudaStream::make_current() {
+void CudaStream::launch(const Body& body) {
   // CUDA's current device is set per thread, and a lane is a thread.
   check_cuda(cudaSetDevice(stream_.device_index()), "cudaSetDevice");
   c10::cuda::setCurrentCUDAStream(stream_);
+  body.run(body.self, body);
 }
 
 void CudaStream::record(Event& event) {

@@ -19,7 +19,8 @@ class CudaEvent : public Event {
   CudaEvent& operator=(const CudaEvent&) = delete;
   bool done() const override;
   void wait() const override;
-  Seconds since(const Event& earlier) const override;
+  /// Seconds from `earlier` to this event; both recorded and made with `timed`.
+  Seconds since(const CudaEvent& earlier) const;
   cudaEvent_t raw() const { return event_; }
 
  private:
@@ -30,9 +31,12 @@ class CudaEvent : public Event {
 class CudaStream : public Stream {
  public:
   CudaStream(std::shared_ptr<Watch> watch, int device, bool high_priority);
-  void make_current() override;
+  /// Runs it now, with this stream current on this thread, so that what it does is queued here.
+  void launch(const Body& body) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
+  /// Watches the communicators meanwhile. An asynchronous NCCL error, a timeout or a verdict of the
+  /// control plane aborts them and throws BackendError.
   void synchronize() override;
   cudaStream_t raw() const { return stream_.stream(); }
 

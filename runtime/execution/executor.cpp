@@ -2,17 +2,20 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <thread>
 
 #include "engine/base/errors.h"
 #include "models/block.h"
+#include "runtime/device/cpu_device.h"
 #include "runtime/execution/fault_injector.h"
 #include "runtime/execution/forward_slice.h"
 #include "runtime/execution/operations.h"
@@ -49,52 +52,51 @@ std::size_t compute_lane(const program::Role& role) {
   return role.ops.empty() ? 0 : role.ops.front().lane;
 }
 
-/// The last op of a step on a lane: ops with the largest shift run last, in the order of the lane.
-Id last_of(const TaskLane& lane) {
-  Id last = none;
-  int shift = -1;
-  for (const Task& task : lane.tasks)
-    if (task.shift >= shift) last = task.op, shift = task.shift;
-  return last;
-}
-
 }  // namespace
 
 struct Executor::Impl {
   Impl(const ExecutorContext& context, const std::vector<std::byte*>& given)
       : c(context),
+        cpu(context.device == nullptr ? cpu_device() : nullptr),
+        device(cpu != nullptr ? *cpu : *context.device),
         role_id(c.linked.role_of.at(c.rank)),
         role(c.linked.program.roles[role_id]),
         maps(tensors::map_tensors(c.linked, c.model)),
-        memory(c.linked.program, role_id, c.rank, given),
+        memory(device, c.linked.program, role_id, c.rank, given),
         operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.schedule.global_batch,
                    c.rank, maps[c.rank], c.network, memory, c.wiring),
         main_lane(compute_lane(role)) {
     std::vector<TaskLane> lanes = lanes_of(c.linked, role_id);
-    if (!lanes.empty()) step_end = last_of(lanes[main_lane]);
     attach_progress(lanes);
     training = std::make_unique<LaneRunner>(
-        role.ops.size(), std::move(lanes), main_lane,
+        device, role.ops.size(), std::move(lanes), main_lane,
         LaneRunner::Hooks{
             .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
             .begin_step =
                 [this](std::int64_t step) {
                   return c.control.begin_step(role.free_running ? run_first : step);
                 },
+            .stepped =
+                [this](std::int64_t step) {
+                  if (on_step != nullptr) (*on_step)(step, operations.take_loss(step));
+                },
             .failed = [this](const std::string& what) { c.control.fail(what); },
-        });
+        },
+        turns_of(c.linked, role_id));
     if (c.faults != nullptr)
       c.faults->on_corruption([this](double factor, std::int64_t step) { corrupt(factor, step); });
     slice = forward_slice(c.linked)[role_id];
     std::vector<TaskLane> forward = lanes_of(c.linked, role_id, slice);
     attach_progress(forward);
     evaluation = std::make_unique<LaneRunner>(
-        role.ops.size(), std::move(forward), main_lane,
+        device, role.ops.size(), std::move(forward), main_lane,
         LaneRunner::Hooks{
             .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
             .begin_step = {},
+            .stepped = {},
             .failed = [this](const std::string& what) { c.control.fail(what); },
-        });
+        },
+        turns_of(c.linked, role_id, slice));
   }
 
   void attach_progress(std::vector<TaskLane>& lanes) {
@@ -126,10 +128,7 @@ struct Executor::Impl {
       std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - began));
     if (std::holds_alternative<program::Compute>(what.work))
       busy.fetch_add((std::chrono::steady_clock::now() - began).count(), std::memory_order_relaxed);
-    if (op == step_end && on_step != nullptr) {
-      const StepLoss loss = operations.take_loss(step);
-      (*on_step)(step, loss);
-    }
+    if (device.asynchronous()) progress[what.lane]->enter(LaneState::dependent, step, op);
     return goes_on;
   }
 
@@ -139,6 +138,8 @@ struct Executor::Impl {
   void corrupt(double factor, std::int64_t step);
 
   ExecutorContext c;
+  std::unique_ptr<Device> cpu;
+  Device& device;
   Id role_id;
   const program::Role& role;
   std::vector<tensors::RankMap> maps;
@@ -146,7 +147,6 @@ struct Executor::Impl {
   Operations operations;
   std::size_t main_lane;
   std::atomic<std::chrono::steady_clock::rep> busy = 0;
-  Id step_end = none;
   std::optional<std::int64_t> own_step = {};  // next step of a free-running role
   std::int64_t run_first = 0;                 // the first step of this `run`
   std::vector<bool> slice = {};               // [op]: whether evaluation runs it
@@ -185,12 +185,12 @@ void Executor::Impl::corrupt(double factor, std::int64_t step) {
 void Executor::Impl::clear() {
   for (Id s = 0; s < role.storages.size(); ++s) {
     if (role.storages[s].life == program::Life::value) continue;
-    for (int age = 1; age <= role.storages[s].versions; ++age) {
-      const at::Tensor tensor = memory.state(s, 0, age);
-      tensor.zero_();
-      if (maps[c.rank].storages[s].kind == tensors::StorageKind::scale)
-        tensor.data_ptr<float>()[0] = initial_loss_scale;
-    }
+    for (int age = 1; age <= role.storages[s].versions; ++age)
+      memory.edit(s, 0, age, [&](std::span<std::byte> bytes) {
+        std::ranges::fill(bytes, std::byte{0});
+        if (maps[c.rank].storages[s].kind == tensors::StorageKind::scale)
+          std::memcpy(bytes.data(), &initial_loss_scale, sizeof initial_loss_scale);
+      });
   }
 }
 
@@ -211,9 +211,12 @@ void Executor::Impl::initialise() {
     rehearse::models::initialise(c.model, group, map.tp_size, map.tp_rank, c.train.seed, flat);
     for (const auto& [storage, piece] : places)
       for (int age = 1; age <= role.storages[storage].versions; ++age)
-        memory.state(storage, 0, age)
-            .narrow(0, piece.begin, piece.end - piece.begin)
-            .copy_(flat.narrow(0, piece.offset, piece.end - piece.begin));
+        memory.edit(storage, 0, age, [&](std::span<std::byte> bytes) {
+          const program::Storage& of = role.storages[storage];
+          at::from_blob(bytes.data(), {of.elements}, at::TensorOptions(scalar_type(of.dtype)))
+              .narrow(0, piece.begin, piece.end - piece.begin)
+              .copy_(flat.narrow(0, piece.offset, piece.end - piece.begin));
+        });
   }
 }
 
@@ -269,17 +272,22 @@ bool Executor::counts() const { return impl_->maps[impl_->c.rank].tp_rank == 0; 
 const std::vector<tensors::RankMap>& Executor::maps() const { return impl_->maps; }
 const program::Role& Executor::role() const { return impl_->role; }
 
-std::span<std::byte> Executor::state(Id storage, std::int64_t step, int age) {
-  const at::Tensor tensor = impl_->memory.state(storage, step, age);
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+HostBytes Executor::state(Id storage, std::int64_t step, int age) const {
+  return impl_->memory.host(storage, step, age);
+}
+void Executor::edit_state(Id storage, std::int64_t step, int age,
+                          const std::function<void(std::span<std::byte>)>& change) {
+  impl_->memory.edit(storage, step, age, change);
+}
+std::byte* Executor::address(Id storage, std::int64_t step, int age) const {
+  return impl_->memory.address(storage, step, age);
 }
 
 std::int64_t Executor::skipped_updates() const { return impl_->operations.skipped_updates(); }
 void Executor::skipped_updates(std::int64_t count) { impl_->operations.skipped_updates(count); }
 
-std::span<std::byte> Executor::snapshot(Id storage, int index) {
-  const at::Tensor tensor = impl_->memory.instance(storage, index);
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+std::span<const std::byte> Executor::snapshot(Id storage, int index) const {
+  return impl_->memory.snapshot(storage, index);
 }
 void Executor::on_save(std::function<void(std::int64_t, std::int64_t)> save) {
   impl_->operations.on_save(std::move(save));

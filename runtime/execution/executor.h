@@ -19,6 +19,7 @@
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
 #include "runtime/data/data.h"
+#include "runtime/device/device.h"
 #include "runtime/execution/lane_runner.h"
 
 namespace rehearse::runtime {
@@ -56,12 +57,13 @@ struct ExecutorContext {
   const cluster::Disturber* disturber = nullptr;  // slows down local ops; null: no disturbance
   Wiring wiring = {};
   FaultInjector* faults = nullptr;  // null: none
+  Device* device = nullptr;         // where its tensors are and its ops run; null: the CPU
 };
 
 class Executor {
  public:
-  /// `given`: by storage of this rank's role, existing memory to use for it, such as another
-  /// executor's. A null entry or a missing one: the executor allocates the storage.
+  /// `given`: by storage of this rank's role, existing memory to use for it, another executor's
+  /// `address`. A null entry or a missing one: the executor allocates the storage.
   explicit Executor(const ExecutorContext& context, const std::vector<std::byte*>& given = {});
   ~Executor();
   Executor(const Executor&) = delete;
@@ -76,7 +78,8 @@ class Executor {
   /// Runs steps [first, last), or fewer when the control plane ends the run. Returns the step after
   /// the last one that ran. A free-running role counts its own steps: it ignores `first` and
   /// continues after its own last step, whatever the other roles do. `on_step` is called on the
-  /// calling thread, after the last op of each step on the compute lane.
+  /// calling thread, after the last op of each step on the compute lane has ended; an asynchronous
+  /// device may have begun the next step by then.
   std::int64_t run(std::int64_t first, std::int64_t last,
                    const std::function<void(std::int64_t step, const StepLoss&)>& on_step);
 
@@ -92,11 +95,17 @@ class Executor {
   /// By rank: which parameters lie where in the rank's storages.
   const std::vector<tensors::RankMap>& maps() const;
   const program::Role& role() const;
-  /// The bytes of a state storage that an op of step `step` reads with age `age` (>= 1).
-  std::span<std::byte> state(Id storage, std::int64_t step, int age);
+  /// The bytes of a state storage that an op of step `step` reads with age `age` (>= 1). Between
+  /// two `run`s.
+  HostBytes state(Id storage, std::int64_t step, int age) const;
+  /// Lets `change` write these bytes.
+  void edit_state(Id storage, std::int64_t step, int age,
+                  const std::function<void(std::span<std::byte>)>& change);
+  /// Where the device has them, for an executor that works on the same memory.
+  std::byte* address(Id storage, std::int64_t step, int age) const;
 
   /// The bytes of an instance of a storage in host memory to which the program copies state.
-  std::span<std::byte> snapshot(Id storage, int index);
+  std::span<const std::byte> snapshot(Id storage, int index) const;
   /// What a Save op does with the snapshot of the state before step `step`; `skipped`: as
   /// skipped_updates() then. Called on another thread while training goes on, on every rank for the
   /// same steps. Empty: nothing.

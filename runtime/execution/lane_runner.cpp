@@ -13,10 +13,30 @@ namespace {
 // Value of all counters after a stop: it satisfies every wait.
 constexpr std::int32_t released = 1 << 30;
 
+// The host issues an op when the device has ended it in the last step but one.
+constexpr std::int64_t run_ahead = 2;
+// Events of so many steps are kept for each op. A lane that waits for a step whose event already
+// stands for a later one waits longer than it must, for work that has been issued.
+constexpr std::int64_t events_kept = 2 * run_ahead;
+
 std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+Task task_of(const program::Role& role, Id op) {
+  const program::Work& work = role.ops[op].work;
+  return {.op = op, .meets = meets(work), .answers = std::holds_alternative<program::Take>(work)};
+}
+
+/// The last op of a step on a lane: ops with the largest shift run last, in the order of the lane.
+Id last_of(const TaskLane& lane) {
+  Id last = none;
+  int shift = -1;
+  for (const Task& task : lane.tasks)
+    if (task.shift >= shift) last = task.op, shift = task.shift;
+  return last;
 }
 
 }  // namespace
@@ -40,9 +60,11 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r) {
   std::vector<TaskLane> lanes;
   for (const program::Lane& lane : role.lanes)
     lanes.push_back({.name = lane.name, .order = lane.order});
-  for (std::size_t i = 0; i < role.ops.size(); ++i)
-    lanes[role.ops[i].lane].tasks.push_back(
-        {.op = static_cast<Id>(i), .shift = role.ops[i].shift, .waits = std::move(waits[i])});
+  for (Id op = 0; op < role.ops.size(); ++op) {
+    Task& task = lanes[role.ops[op].lane].tasks.emplace_back(task_of(role, op));
+    task.shift = role.ops[op].shift;
+    task.waits = std::move(waits[op]);
+  }
   return lanes;
 }
 
@@ -66,7 +88,7 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r,
   for (std::size_t lane = 0; lane < order.size(); ++lane)
     for (const Id op : order[lane]) {
       if (!wanted[op]) continue;
-      Task task{.op = op};
+      Task task = task_of(role, op);
       std::vector<bool> seen(role.ops.size());
       std::vector<Id> stack = {op};
       while (!stack.empty()) {
@@ -90,15 +112,29 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r,
   return lanes;
 }
 
-LaneRunner::LaneRunner(std::size_t ops, std::vector<TaskLane> lanes, std::size_t main_lane,
-                       Hooks hooks)
-    : lanes_(std::move(lanes)),
+LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> lanes,
+                       std::size_t main_lane, Hooks hooks, std::vector<Turn> turns)
+    : device_(device),
+      lanes_(std::move(lanes)),
       main_lane_(main_lane),
       hooks_(std::move(hooks)),
       ops_(ops),
-      completed_(std::make_unique<Counter[]>(ops)),
+      // Where an op runs while it is issued, lanes must not wait for each other's ops.
+      turnstile_(device.asynchronous() ? std::move(turns) : std::vector<Turn>()),
+      issued_(std::make_unique<Counter[]>(ops)),
       stamps_(lanes_.size()) {
-  for (const TaskLane& lane : lanes_) pulses_ |= lane.order == program::Order::arrival;
+  if (main_lane_ < lanes_.size()) step_end_ = last_of(lanes_[main_lane_]);
+  for (const TaskLane& lane : lanes_) {
+    pulses_ |= lane.order == program::Order::arrival;
+    streams_.push_back(device.stream(lane.name));
+  }
+  events_.reserve(ops * events_kept);
+  for (std::size_t i = 0; i < ops * events_kept; ++i)
+    events_.push_back(device.event(static_cast<Id>(i / events_kept)));
+}
+
+Event& LaneRunner::event(Id op, std::int64_t step) const {
+  return *events_[op * events_kept + static_cast<std::size_t>(step % events_kept)];
 }
 
 void LaneRunner::keep_stamps(std::size_t ops) {
@@ -110,7 +146,9 @@ void LaneRunner::keep_stamps(std::size_t ops) {
 }
 
 std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
-  for (std::size_t i = 0; i < ops_; ++i) completed_[i].value.store(0, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < ops_; ++i) issued_[i].value.store(0, std::memory_order_relaxed);
+  turnstile_.begin(first, last);
+  ended_.clear();
   first_ = first;
   opened_ = first;
   end_ = last;
@@ -122,20 +160,30 @@ std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
       threads.emplace_back([this, lane] { run_lane(lane); });
   run_lane(main_lane_);
   for (std::thread& thread : threads) thread.join();
+  device_.settled();
   if (error_) std::rethrow_exception(error_);
   return end_;
 }
 
 void LaneRunner::run_lane(std::size_t lane) {
-  try {
+  const auto attempt = [this](const auto& part) {
+    try {
+      part();
+    } catch (const std::exception& error) {
+      stop(std::current_exception(), error.what());
+    } catch (...) {
+      stop(std::current_exception(), "unknown error");
+    }
+  };
+  bool finished = false;
+  attempt([&] {
     const bool in_order = lanes_[lane].order == program::Order::in_order;
-    if (!(in_order ? run_in_order(lane) : run_by_arrival(lane))) return;
-    if (LaneProgress* progress = lanes_[lane].progress) progress->enter(LaneState::idle, end_, 0);
-  } catch (const std::exception& error) {
-    stop(std::current_exception(), error.what());
-  } catch (...) {
-    stop(std::current_exception(), "unknown error");
-  }
+    finished = in_order ? run_in_order(lane) : run_by_arrival(lane);
+    if (lane == main_lane_) deliver(0);
+  });
+  attempt([&] { streams_[lane]->synchronize(); });
+  if (LaneProgress* progress = lanes_[lane].progress; progress != nullptr && finished && !stopped_)
+    progress->enter(LaneState::idle, end_, 0);
 }
 
 bool LaneRunner::run_in_order(std::size_t index) {
@@ -179,17 +227,61 @@ bool LaneRunner::run_by_arrival(std::size_t index) {
 }
 
 void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) {
-  std::vector<OpTimes>& stamps = stamps_[lane];
-  const bool stamp = stamps.size() < stamps.capacity();
-  const std::int64_t start = stamp ? now() : 0;
-  if (!hooks_.execute(task.op, step)) end_after(step);
-  if (stamp) stamps.push_back({.step = step, .start = start, .end = now(), .op = task.op});
-  std::atomic<std::int32_t>& counter = completed_[task.op].value;
+  Stream& stream = *streams_[lane];
+  if (step - run_ahead >= first_) event(task.op, step - run_ahead).wait();
+  for (const link::Wait& wait : task.waits)
+    if (step - wait.lag >= first_) stream.wait(event(wait.op, step - wait.lag));
+  if (task.meets && !turnstile_.enter(task.op, step)) return;  // the run ends before this step
+  Event& end = event(task.op, step);
+  stream.launch({.run = &LaneRunner::run_body,
+                 .self = this,
+                 .lane = static_cast<Id>(lane),
+                 .op = task.op,
+                 .step = step,
+                 .meets = task.meets});
+  stream.record(end);
+  if (task.meets) turnstile_.leave();
+  if (task.answers) end.wait();
+  if (lane == main_lane_ && task.op == step_end_ && hooks_.stepped) {
+    ended_.push_back(step);
+    deliver(1);
+  }
+  std::atomic<std::int32_t>& counter = issued_[task.op].value;
   counter.fetch_add(2, std::memory_order_release);
   counter.notify_all();
   if (pulses_) {
     pulse_.fetch_add(1, std::memory_order_release);
     pulse_.notify_all();
+  }
+}
+
+void LaneRunner::run_body(void* self, const Body& body) {
+  LaneRunner& runner = *static_cast<LaneRunner*>(self);
+  if (runner.stopped_) return;
+  try {
+    std::vector<OpTimes>& stamps = runner.stamps_[body.lane];
+    const bool stamp = stamps.size() < stamps.capacity();
+    const std::int64_t start = stamp ? now() : 0;
+    if (!runner.hooks_.execute(body.op, body.step)) runner.end_after(body.step);
+    if (stamp) stamps.push_back({.step = body.step, .start = start, .end = now(), .op = body.op});
+  } catch (const std::exception& error) {
+    runner.stop(std::current_exception(), error.what());
+  } catch (...) {
+    runner.stop(std::current_exception(), "unknown error");
+  }
+}
+
+void LaneRunner::deliver(std::size_t under_way) {
+  while (!ended_.empty()) {
+    const std::int64_t step = ended_.front();
+    const Event& end = event(step_end_, step);
+    if (ended_.size() > under_way)
+      end.wait();
+    else if (!end.done())
+      return;
+    if (stopped_) return;
+    ended_.pop_front();
+    hooks_.stepped(step);
   }
 }
 
@@ -203,6 +295,7 @@ bool LaneRunner::open(std::int64_t step) {
     if (stopped_) return false;
     if (hooks_.begin_step && !hooks_.begin_step(next)) {
       end_.store(next, std::memory_order_release);
+      turnstile_.end(next);
       return false;
     }
     opened_.store(next + 1, std::memory_order_release);
@@ -213,16 +306,18 @@ bool LaneRunner::open(std::int64_t step) {
 bool LaneRunner::satisfied(const Task& task, std::int64_t step) const {
   for (const link::Wait& wait : task.waits) {
     const std::int64_t needed = step - wait.lag - first_ + 1;
-    if (needed > completed_[wait.op].value.load(std::memory_order_acquire) / 2) return false;
+    if (needed > issued_[wait.op].value.load(std::memory_order_acquire) / 2) return false;
   }
   return true;
 }
 
 void LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t step) {
-  if (lane.progress != nullptr) lane.progress->enter(LaneState::dependent, step, task.op);
+  // On an asynchronous device the ops themselves say how far the lane is.
+  if (lane.progress != nullptr && !device_.asynchronous())
+    lane.progress->enter(LaneState::dependent, step, task.op);
   for (const link::Wait& wait : task.waits) {
     const std::int64_t needed = step - wait.lag - first_ + 1;
-    const std::atomic<std::int32_t>& counter = completed_[wait.op].value;
+    const std::atomic<std::int32_t>& counter = issued_[wait.op].value;
     std::int32_t value = counter.load(std::memory_order_acquire);
     while (value / 2 < needed) {
       counter.wait(value, std::memory_order_acquire);  // spins a little, then sleeps
@@ -234,9 +329,10 @@ void LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t s
 
 void LaneRunner::end_after(std::int64_t step) {
   end_ = std::min(end_.load(), step + 1);
+  turnstile_.end(step + 1);
   for (std::size_t i = 0; i < ops_; ++i) {
-    completed_[i].value.fetch_xor(1);
-    completed_[i].value.notify_all();
+    issued_[i].value.fetch_xor(1);
+    issued_[i].value.notify_all();
   }
   pulse_.fetch_add(1);
   pulse_.notify_all();
@@ -250,12 +346,13 @@ void LaneRunner::stop(std::exception_ptr error, const std::string& what) {
     stopped_ = true;
   }
   for (std::size_t i = 0; i < ops_; ++i) {
-    completed_[i].value.store(released, std::memory_order_release);
-    completed_[i].value.notify_all();
+    issued_[i].value.store(released, std::memory_order_release);
+    issued_[i].value.notify_all();
   }
   pulse_.fetch_add(1);
   pulse_.notify_all();
   end_.store(first_);  // lanes that are between two ops end, too
+  turnstile_.end(first_);
   if (hooks_.failed) hooks_.failed(what);
 }
 

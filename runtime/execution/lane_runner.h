@@ -1,12 +1,14 @@
-// Runs the lanes of one rank as threads. A counter per op says how many steps of the op have
-// completed, so a wait of any lag is a comparison of two numbers. There is no barrier between
-// steps: the gate only keeps a lane from entering a step that the run will not execute. The first
-// error in any lane stops all lanes.
+// Runs the lanes of one rank as threads that issue their ops on streams of a device. A counter per
+// op says how many steps of the op have been issued, so a wait of any lag is a comparison of two
+// numbers; the stream then waits for the event of that op and step. On the CPU an op has ended when
+// it is issued. There is no barrier between steps: the gate only keeps a lane from entering a step
+// that the run will not execute. The first error in any lane stops all lanes.
 //
-//   op X of step s waits for op Y of step s - lag:   go when completed(Y) >= s - lag - first + 1
+//   op X of step s waits for op Y of step s - lag:   go when issued(Y) >= s - lag - first + 1
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -17,6 +19,8 @@
 #include "engine/link/link.h"
 #include "engine/program/program.h"
 #include "runtime/control/control.h"
+#include "runtime/device/device.h"
+#include "runtime/execution/turnstile.h"
 
 namespace rehearse::runtime {
 
@@ -24,6 +28,8 @@ struct Task {
   Id op = none;
   int shift = 0;
   std::vector<link::Wait> waits = {};
+  bool meets = false;    // it meets other ranks on a channel, and is issued in its turn
+  bool answers = false;  // what it returns may end the run, so the lane waits for its end
 };
 struct TaskLane {
   std::string name = {};
@@ -41,7 +47,7 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role);
 std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role,
                                const std::vector<bool>& wanted);
 
-/// When a lane ran an op, in nanoseconds of the steady clock.
+/// When a stream ran an op, in nanoseconds of the steady clock.
 struct OpTimes {
   std::int64_t step = 0, start = 0, end = 0;
   Id op = none;
@@ -49,22 +55,27 @@ struct OpTimes {
 
 class LaneRunner {
  public:
-  /// Callbacks; each lane calls them from its own thread.
   struct Hooks {
-    /// Runs an op. False: the run ends after `step`. No op of a later step that waits for this op
-    /// runs.
+    /// Runs an op, on the thread that runs the lane's stream. False: the run ends after `step`. No
+    /// op of a later step that waits for this op runs.
     std::function<bool(Id op, std::int64_t step)> execute = {};
     /// Called once per step, in step order, before the step's first op. False ends the run before
     /// that step. Null: always true.
     std::function<bool(std::int64_t step)> begin_step = {};
+    /// Called for each step, in order, on the thread that called `run`, after the last op of the
+    /// main lane in this step has ended; while the device runs behind, when the next step has been
+    /// issued. Null: no call.
+    std::function<void(std::int64_t step)> stepped = {};
     /// Called once, after the first error: must wake all lanes that block in `execute`. Null: no
     /// call.
     std::function<void(const std::string& what)> failed = {};
   };
   /// `main_lane` runs on the thread that calls `run`, every other lane on a thread of its own.
-  LaneRunner(std::size_t ops, std::vector<TaskLane> lanes, std::size_t main_lane, Hooks hooks);
+  /// `turns`: the order in which an asynchronous device gets the ops that meet other ranks.
+  LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> lanes, std::size_t main_lane,
+             Hooks hooks, std::vector<Turn> turns = {});
 
-  /// Runs steps [first, last) and waits until all their ops have completed. Returns the step after
+  /// Runs steps [first, last) and waits until all their ops have ended. Returns the step after
   /// the last one that ran. Rethrows the first error of any lane.
   std::int64_t run(std::int64_t first, std::int64_t last);
 
@@ -73,7 +84,7 @@ class LaneRunner {
   const std::vector<std::vector<OpTimes>>& stamps() const { return stamps_; }
 
  private:
-  /// Twice the number of completed instances. The lowest bit is flipped only to wake waiting
+  /// Twice the number of issued instances. The lowest bit is flipped only to wake waiting
   /// threads.
   struct alignas(64) Counter {
     std::atomic<std::int32_t> value = 0;
@@ -84,6 +95,11 @@ class LaneRunner {
   bool run_in_order(std::size_t lane);
   bool run_by_arrival(std::size_t lane);
   void perform(std::size_t lane, const Task& task, std::int64_t step);
+  static void run_body(void* self, const Body& body);
+  /// What stands for the end of an op in a step, the last few steps of which are kept.
+  Event& event(Id op, std::int64_t step) const;
+  /// Calls `stepped` for steps that have ended; waits for all but the last `under_way`.
+  void deliver(std::size_t under_way);
   /// Whether the run has this step, as far as is known now.
   bool open(std::int64_t step);
   bool satisfied(const Task& task, std::int64_t step) const;
@@ -92,13 +108,18 @@ class LaneRunner {
   void stop(std::exception_ptr error, const std::string& what);
   void end_after(std::int64_t step);
 
+  Device& device_;
   std::vector<TaskLane> lanes_;
   std::size_t main_lane_;
+  Id step_end_ = none;  // the last op of a step on the main lane
   Hooks hooks_;
   std::size_t ops_;
-  std::unique_ptr<Counter[]> completed_;
-  std::atomic<std::int32_t> pulse_ =
-      0;  // changes with every completion; lanes by arrival wait on it
+  std::vector<std::unique_ptr<Stream>> streams_ = {};  // by lane
+  std::vector<std::shared_ptr<Event>> events_ = {};    // see `event`
+  Turnstile turnstile_;
+  std::deque<std::int64_t> ended_ = {};  // steps whose `stepped` has not been called
+  std::unique_ptr<Counter[]> issued_;
+  std::atomic<std::int32_t> pulse_ = 0;  // changes with every op; lanes by arrival wait on it
   bool pulses_ = false;
   std::atomic<bool> stopped_ = false;
   std::atomic<std::int64_t> opened_ = 0, end_ = 0;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/errors.h"
 
@@ -27,9 +28,9 @@ at::ScalarType scalar_type(program::DType type) {
   return at::kByte;
 }
 
-RankMemory::RankMemory(const program::Program& program, Id role, Id rank,
+RankMemory::RankMemory(Device& device, const program::Program& program, Id role, Id rank,
                        const std::vector<std::byte*>& given)
-    : program_(program), role_(program.roles[role]), rank_(rank) {
+    : device_(device), program_(program), role_(program.roles[role]), rank_(rank) {
   std::vector<bool> opaque(role_.storages.size());
   for (const program::Op& op : role_.ops)
     for (const program::Ref& ref : op.refs)
@@ -42,12 +43,17 @@ RankMemory::RankMemory(const program::Program& program, Id role, Id rank,
       instances.saved.resize(count);
     else
       instances.tensors.resize(count);
+    const at::TensorOptions options(scalar_type(storage.dtype));
     if (s < given.size() && given[s] != nullptr)
-      instances.tensors.at(0) = at::from_blob(given[s], {storage.elements},
-                                              at::TensorOptions(scalar_type(storage.dtype)));
-    else if (storage.life != program::Life::value)  // LibTorch aligns CPU tensors to 64 bytes
-      for (at::Tensor& tensor : instances.tensors)
-        tensor = at::zeros({storage.elements}, scalar_type(storage.dtype));
+      instances.tensors.at(0) = at::from_blob(device.inside(given[s]), {storage.elements}, options);
+    else if (storage.life != program::Life::value && storage.place == program::Place::host)
+      for (at::Tensor& tensor : instances.tensors) tensor = at::zeros({storage.elements}, options);
+    else if (storage.life != program::Life::value)
+      for (at::Tensor& tensor : instances.tensors) {
+        const auto memory = device.allocate(storage.elements * size_of(storage.dtype));
+        tensor = at::from_blob(
+            memory.get(), {storage.elements}, [memory](void*) {}, options);
+      }
     instances.listers.resize(storage.indices);
     instances.pending_releases = std::vector<std::atomic<int>>(count);
     storages_.push_back(std::move(instances));
@@ -85,8 +91,19 @@ Operand RankMemory::operand(const program::Ref& ref, std::int64_t skip, std::int
   return operand;
 }
 
+void RankMemory::touch(const Operand& operand, std::size_t instance, bool writes) const {
+  device_.check_body();
+  device_.touch({.memory = this,
+                 .storage = operand.storage,
+                 .instance = instance,
+                 .begin = operand.begin,
+                 .end = operand.begin + operand.elements,
+                 .writes = writes});
+}
+
 at::Tensor RankMemory::read(const Operand& operand, std::int64_t step) {
   const std::size_t at = slot(operand, step - operand.age);
+  touch(operand, at, false);
   if (!operand.value) return operand.views[at - slot(operand, 0)];
   const at::Tensor& tensor = storages_[operand.storage].tensors[at];
   if (!tensor.defined())
@@ -98,6 +115,7 @@ at::Tensor RankMemory::read(const Operand& operand, std::int64_t step) {
 
 at::Tensor RankMemory::write(const Operand& operand, std::int64_t step) {
   const std::size_t at = slot(operand, step);
+  touch(operand, at, true);
   if (!operand.value) return operand.views[at - slot(operand, 0)];
   const std::lock_guard lock(allocation_);
   at::Tensor& tensor = storages_[operand.storage].tensors[at];
@@ -112,14 +130,18 @@ void RankMemory::set(const Operand& operand, std::int64_t step, const at::Tensor
     throw ProgramError(fmt::format("role {}: {} holds {} elements, the op gives {}", role_.name,
                                    name_of(operand), operand.elements, tensor.numel()));
   if (operand.value && operand.whole && tensor.scalar_type() == scalar_type(operand.dtype) &&
-      tensor.is_contiguous())
+      tensor.is_contiguous()) {
+    touch(operand, slot(operand, step), true);
     storages_[operand.storage].tensors[slot(operand, step)] = tensor;
-  else
+  } else {
     write(operand, step).copy_(tensor.reshape(-1));
+  }
 }
 
 models::Saved& RankMemory::saved(const Operand& operand, std::int64_t step) {
-  return storages_[operand.storage].saved.at(slot(operand, step - operand.age));
+  const std::size_t at = slot(operand, step - operand.age);
+  touch(operand, at, operand.mode != program::Mode::read);
+  return storages_[operand.storage].saved.at(at);
 }
 
 void RankMemory::add_last_user(const Operand& operand) {
@@ -138,10 +160,16 @@ void RankMemory::release(const Operand& operand, std::int64_t step) {
   // Restart the count before the handle is dropped. Relaxed order is enough: the op that writes
   // this instance next waits for this op.
   instances.pending_releases[at].store(instances.listers[operand.index], std::memory_order_relaxed);
-  if (instances.tensors.empty())
+  if (instances.tensors.empty()) {
     instances.saved[at] = {};
-  else
-    instances.tensors[at].reset();
+    return;
+  }
+  // Another value may share the memory, as a view of this one.
+  if (const at::Tensor& dying = instances.tensors[at];
+      dying.defined() && dying.use_count() == 1 && dying.storage().use_count() == 1)
+    device_.spoil(static_cast<std::byte*>(dying.data_ptr()),
+                  static_cast<std::int64_t>(dying.nbytes()));
+  instances.tensors[at].reset();
 }
 
 void RankMemory::drop_values() {
@@ -155,9 +183,44 @@ void RankMemory::drop_values() {
   }
 }
 
-at::Tensor RankMemory::state(Id storage, std::int64_t step, int age) const {
+const at::Tensor& RankMemory::version(Id storage, std::int64_t step, int age) const {
   const int versions = role_.storages[storage].versions;
   return storages_[storage].tensors[(((step - age) % versions) + versions) % versions];
+}
+
+at::Tensor RankMemory::state(Id storage, std::int64_t step, int age) const {
+  device_.check_body();
+  return version(storage, step, age);
+}
+
+HostBytes RankMemory::host(Id storage, std::int64_t step, int age) const {
+  const at::Tensor& tensor = version(storage, step, age);
+  const auto* const inside = static_cast<const std::byte*>(tensor.data_ptr());
+  const std::size_t size = tensor.nbytes();
+  if (!device_.asynchronous() || role_.storages[storage].place == program::Place::host)
+    return {.bytes = {inside, size}};
+  auto copy = std::make_shared<std::vector<std::byte>>(size);
+  device_.fetch(inside, copy->data(), static_cast<std::int64_t>(size));
+  const std::span<const std::byte> bytes(*copy);
+  return {.bytes = bytes, .copy = std::move(copy)};
+}
+
+void RankMemory::edit(Id storage, std::int64_t step, int age,
+                      const std::function<void(std::span<std::byte>)>& change) {
+  const HostBytes found = host(storage, step, age);  // our own bytes, or our own copy of them
+  change({const_cast<std::byte*>(found.data()), found.size()});
+  if (found.copy != nullptr)
+    device_.store(static_cast<std::byte*>(version(storage, step, age).data_ptr()), found.data(),
+                  static_cast<std::int64_t>(found.size()));
+}
+
+std::byte* RankMemory::address(Id storage, std::int64_t step, int age) const {
+  return device_.outside(static_cast<std::byte*>(version(storage, step, age).data_ptr()));
+}
+
+std::span<const std::byte> RankMemory::snapshot(Id storage, int index) const {
+  const at::Tensor& tensor = storages_[storage].tensors.at(static_cast<std::size_t>(index));
+  return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
 }  // namespace rehearse::runtime

@@ -14,12 +14,15 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "engine/link/link.h"
 #include "engine/tensors/tensor_map.h"
 #include "models/block.h"
+#include "runtime/device/device.h"
 
 namespace rehearse::runtime {
 
@@ -40,14 +43,16 @@ struct Operand {
 
 class RankMemory {
  public:
-  /// `given`: by storage, existing memory to use for it, of one version. A null entry or a missing
-  /// one: allocated here.
-  RankMemory(const program::Program& program, Id role, Id rank,
+  /// `given`: by storage, existing memory of the device to use for it, of one version, by its
+  /// address outside of bodies. A null entry or a missing one: allocated here.
+  RankMemory(Device& device, const program::Program& program, Id role, Id rank,
              const std::vector<std::byte*>& given = {});
 
   Operand operand(const program::Ref& ref);
   /// A part of what the ref touches: `elements` elements, after the first `skip`.
   Operand operand(const program::Ref& ref, std::int64_t skip, std::int64_t elements);
+
+  // Only bodies of ops call these.
 
   /// The flat tensor that an operand reads at a step: version step - age. Throws ProgramError for a
   /// value that has not been written.
@@ -58,6 +63,8 @@ class RankMemory {
   /// that covers the whole instance; copies otherwise. Throws ProgramError when the sizes differ.
   void set(const Operand& operand, std::int64_t step, const at::Tensor& tensor);
   models::Saved& saved(const Operand& operand, std::int64_t step);
+  /// The version of a state storage that a read with age `age` at step `step` sees.
+  at::Tensor state(Id storage, std::int64_t step, int age) const;
 
   /// Freeing values. Several ops, the listers, may list a value among those that die with them. Its
   /// instance is freed when all its listers have released it.
@@ -67,12 +74,16 @@ class RankMemory {
   /// Frees all values and restarts the counts of releases.
   void drop_values();
 
-  /// The version of a state storage that a read with age `age` at step `step` sees.
-  at::Tensor state(Id storage, std::int64_t step, int age) const;
-  /// An instance of a storage with one version.
-  at::Tensor instance(Id storage, int index) const {
-    return storages_[storage].tensors.at(static_cast<std::size_t>(index));
-  }
+  // The host calls these while nothing runs on the device.
+
+  /// What `state` gives to a body.
+  HostBytes host(Id storage, std::int64_t step, int age) const;
+  void edit(Id storage, std::int64_t step, int age,
+            const std::function<void(std::span<std::byte>)>& change);
+  /// Its address outside of bodies.
+  std::byte* address(Id storage, std::int64_t step, int age) const;
+  /// An instance of a storage in host memory, while the program does not write it.
+  std::span<const std::byte> snapshot(Id storage, int index) const;
 
  private:
   struct Instances {
@@ -87,7 +98,10 @@ class RankMemory {
     return operand.index * v + ((version % v) + v) % v;
   }
   std::string name_of(const Operand& operand) const;
+  const at::Tensor& version(Id storage, std::int64_t step, int age) const;
+  void touch(const Operand& operand, std::size_t instance, bool writes) const;
 
+  Device& device_;
   const program::Program& program_;
   const program::Role& role_;
   Id rank_;

@@ -20,7 +20,7 @@ std::string own_observations(const ExecutorContext& context, Executor& executor,
     const auto* kernel = std::get_if<program::Kernel>(&role.ops[op].work);
     if (kernel == nullptr || kernel->kind != program::KernelKind::observe) continue;
     const Id storage = role.views[find(role.ops[op], program::Slot::target)->view].storage;
-    const std::span<std::byte> bytes = executor.state(storage, step, 1);
+    const HostBytes bytes = executor.state(storage, step, 1);
     const std::span<const float> state(reinterpret_cast<const float*>(bytes.data()),
                                        bytes.size() / sizeof(float));
     const auto of_op = observations_of(context.linked, context.model, executor.maps()[context.rank],

@@ -59,11 +59,11 @@ std::uint64_t checksum_of_all(const std::vector<std::uint64_t>& sums) {
 }  // namespace
 
 struct Checker::Mine {
-  std::map<PartKey, std::span<std::byte>> bytes = {};
+  std::map<PartKey, HostBytes> bytes = {};
 
   std::uint64_t checksum(const std::vector<PartKey>& keys) const {
     std::vector<std::uint64_t> sums;
-    for (const PartKey& key : keys) sums.push_back(checksum_of(bytes.at(key)));
+    for (const PartKey& key : keys) sums.push_back(checksum_of(bytes.at(key).bytes));
     return checksum_of_all(sums);
   }
 };
@@ -91,10 +91,10 @@ struct Checker::Said {
   }
 
   /// Looks at the numbers of a part.
-  void look(const PartKey& key, program::DType type, std::span<std::byte> bytes) {
+  void look(const PartKey& key, program::DType type, std::span<const std::byte> bytes) {
     const auto count = static_cast<std::int64_t>(bytes.size()) / size_of(type);
-    const auto [least, most] =
-        at::aminmax(at::from_blob(bytes.data(), {count}, at::dtype(scalar_type(type))));
+    const auto [least, most] = at::aminmax(
+        at::from_blob(const_cast<std::byte*>(bytes.data()), {count}, at::dtype(scalar_type(type))));
     const double low = least.item<double>(), high = most.item<double>();
     const double size = std::max(-low, high);
     const bool finite = std::isfinite(low) && std::isfinite(high);
@@ -153,11 +153,11 @@ void Checker::check(std::int64_t step, PlacedPlan& plan) {
        parts_of(c.linked, c.model, plan.executor.maps(), c.rank)) {
     if (!counts(part, plan.executor.maps()[c.rank])) continue;
     const program::DType type = plan.executor.role().storages[part.storage].dtype;
-    const std::span<std::byte> bytes =
-        plan.executor.state(part.storage, step, part.key.age)
-            .subspan(part.begin * size_of(type), (part.key.end - part.key.begin) * size_of(type));
-    mine.bytes[part.key] = bytes;
-    if (!bytes.empty()) said.look(part.key, type, bytes);
+    HostBytes bytes = plan.executor.state(part.storage, step, part.key.age);
+    bytes.bytes = bytes.bytes.subspan(part.begin * size_of(type),
+                                      (part.key.end - part.key.begin) * size_of(type));
+    if (!bytes.bytes.empty()) said.look(part.key, type, bytes.bytes);
+    mine.bytes[part.key] = std::move(bytes);
   }
   const Copies copies = copies_of(plan);
   for (const auto& [ranks, keys] : copies)
@@ -206,7 +206,7 @@ void Checker::check_copies(std::int64_t step, const Copies& copies, const std::v
     nlohmann::json sums = nlohmann::json::array();
     for (const PartKey& key : keys) {
       const auto found = mine.bytes.find(key);
-      sums.push_back(found == mine.bytes.end() ? 0 : checksum_of(found->second));
+      sums.push_back(found == mine.bytes.end() ? 0 : checksum_of(found->second.bytes));
     }
     std::vector<nlohmann::json> said;
     for (const std::string& one : control_.gather("tensors' checksums", sums.dump()))

@@ -50,7 +50,8 @@ PlacedPlan::PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int place,
               parts.control,
               &disturber,
               wiring_of(*plan, number),
-              parts.faults},
+              parts.faults,
+              &parts.device},
       executor(context) {}
 
 MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
@@ -66,10 +67,9 @@ MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
   to.executor.clear();
   std::vector<std::byte*> given;
   for (const migration::MigratedState& state : migration.states[process])
-    given.push_back(
-        state.storage == none
-            ? nullptr
-            : (state.old ? from : to).executor.state(state.storage, step, state.age).data());
+    given.push_back(state.storage == none
+                        ? nullptr
+                        : (state.old ? from : to).executor.address(state.storage, step, state.age));
   ExecutorContext context = {linked,
                              from.plan->job.model,
                              from.plan->job.plan,
@@ -79,7 +79,9 @@ MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
                              parts.network,
                              parts.control,
                              nullptr,
-                             {.prefix = fmt::format("to-plan{}.", to.number), .process_of = {}}};
+                             {.prefix = fmt::format("to-plan{}.", to.number), .process_of = {}},
+                             nullptr,
+                             &parts.device};
   Executor executor(context, given);
   if (parts.trace != nullptr) executor.keep_stamps(executor.role().ops.size());
   parts.control.barrier(fmt::format("before migration {}", to.number));

@@ -33,6 +33,7 @@ struct RunParts {
   const Data& data;
   Network& network;
   Control& control;
+  Device& device;                   // of this process
   std::vector<Id> devices;          // by process: its device
   TraceFile* trace;                 // null: no trace
   FaultInjector* faults = nullptr;  // null: none

@@ -16,11 +16,13 @@
 #include "runtime/checkpoints/checkpoint.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "runtime/communication/accelerator.h"
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
 #include "runtime/control/stop_on_signal.h"
 #include "runtime/control/together.h"
 #include "runtime/data/data.h"
+#include "runtime/device/load_device.h"
 #include "runtime/execution/executor.h"
 #include "runtime/execution/fault_injector.h"
 #include "runtime/execution/variance.h"
@@ -61,6 +63,7 @@ class Trainer {
         control_(control),
         stop_(stop),
         described_(described),
+        device_(make_device(job.run.device, control.environment().rank)),
         network_(control, {.transport = job.run.transport}),
         trace_(options.trace, job.model, options.sink, control),
         faults_(options.faults == nullptr
@@ -70,6 +73,7 @@ class Trainer {
         parts_{data.own,
                network_,
                control,
+               *device_,
                job.plan.placement.rank_to_device,
                traced() ? &trace_ : nullptr,
                faults_.get()},
@@ -80,6 +84,10 @@ class Trainer {
         between_(network_.communicator("files of checkpoints", all_ranks(control))),
         saver_(job, store, *between_, progress_, faults_.get()) {
     saver_.use(*current_);
+    if (device_->asynchronous())
+      progress_.say(fmt::format("trains on the device {}", device_->name()));
+    else if (has_accelerator() && job.run.device == "auto")
+      progress_.say("trains on the CPU: this version does not train on this machine's GPUs");
     if (faults_ != nullptr) faults_->on_node_death([this] { lose_node(job_, store_, control_); });
   }
 
@@ -314,6 +322,7 @@ class Trainer {
   Control& control_;
   const StopOnSignal& stop_;
   OpNames& described_;
+  std::unique_ptr<Device> device_;
   Network network_;
   TraceFile trace_;
   std::unique_ptr<FaultInjector> faults_;

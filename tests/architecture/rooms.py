@@ -31,6 +31,7 @@ RUNTIME = [
     "models",
     "runtime/kernels",
     "runtime/control",
+    "runtime/device",
     "runtime/communication",
     "runtime/cuda",
     "runtime/data",

@@ -160,8 +160,23 @@ class Train(TrainingCase):
         self.assertEqual(child.returncode, 130, said)
         self.assertEqual(len(list((self.tmp / "out").glob("step-????????"))), 1)
 
+    def test_an_asynchronous_device_trains_to_the_same_bits(self):
+        for device in ["cpu", "queues"]:
+            folder = self.tmp / device
+            folder.mkdir()
+            done = self.rehearse("train", self.job(folder=folder), "--nproc", "2", "--set", f"run.device={device}")
+            self.assertEqual("trains on the device queues" in done.stdout, device == "queues", done.stdout)
+        self.assertEqual(self.losses(self.tmp / "queues"), self.losses(self.tmp / "cpu"))
+        shards = [sorted((self.tmp / device / "out").glob("step-*/*.safetensors")) for device in ["cpu", "queues"]]
+        self.assertEqual([path.name for path in shards[0]], [path.name for path in shards[1]])
+        self.assertGreater(len(shards[0]), 1)
+        for cpu, queues in zip(*shards, strict=True):
+            self.assertEqual(cpu.read_bytes(), queues.read_bytes(), queues)
+
     def test_refusals(self):
         job = self.job()
+        for device, says in [("cuda", "trains on CPUs only"), ("cpuu", "did you mean cpu?"), ("tpu", "no device: auto, cpu or cuda")]:
+            self.refused("train", job, "--nproc", "2", "--set", f"run.device={device}", says=["run.device", says])
         self.refused("train", job, "--nproc", "3", says=["--nproc 3", "the job has 2 ranks"])
         self.refused("train", job, says=["2 ranks", "1 were started"])
         gone = ["--set", f"train.data={self.tmp}/none"]

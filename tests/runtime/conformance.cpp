@@ -29,9 +29,18 @@ RankRun::RankRun(const job::Job& job, const link::LinkedProgram& linked,
             .seed = job.train.seed}),
       control(environment, {.timeout = job.run.timeout, .heartbeat = job.run.heartbeat}),
       network(control, {.transport = job.run.transport}),
+      device(make_device(job.run.device, environment.rank)),
       disturber(job.disturb, job.plan.mesh.world_size()),
-      executor({linked, job.model, job.plan, job.train, static_cast<Id>(environment.rank), data,
-                network, control, &disturber}) {
+      executor({.linked = linked,
+                .model = job.model,
+                .plan = job.plan,
+                .train = job.train,
+                .rank = static_cast<Id>(environment.rank),
+                .data = data,
+                .network = network,
+                .control = control,
+                .disturber = &disturber,
+                .device = device.get()}) {
   executor.initialise();
 }
 
@@ -57,6 +66,7 @@ job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t 
   job.train.lr = 3e-3;
   job.train.data = data;
   job.run.threads = 1;
+  job.run.device = test_device();
   job.run.timeout = Seconds(30);
   return job;
 }

@@ -12,6 +12,7 @@
 #include "runtime/control/control.h"
 #include "runtime/control/environment.h"
 #include "runtime/data/data.h"
+#include "runtime/device/load_device.h"
 #include "runtime/execution/executor.h"
 #include "tests/runtime/scratch.h"
 
@@ -26,6 +27,7 @@ struct RankRun {
   Data data;
   Control control;
   Network network;
+  std::unique_ptr<Device> device;
   cluster::Disturber disturber;
   Executor executor;
 };

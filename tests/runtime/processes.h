@@ -21,6 +21,12 @@
 
 namespace rehearse::runtime {
 
+/// The run.device of tests that leave it open: ctest runs them on the CPU and on the device queues.
+inline std::string test_device() {
+  const char* const name = std::getenv("REHEARSE_TEST_DEVICE");
+  return name == nullptr ? "auto" : name;
+}
+
 struct Outcome {
   int status = -1;        // exit status; 128 + n after signal n; -1: ended by the test's timeout
   std::string text = {};  // what the rank returned, or its error's message

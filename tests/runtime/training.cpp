@@ -53,6 +53,7 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
   job.train.data = data;
   job.train.out = out;
   job.run.threads = 1;
+  job.run.device = test_device();
   job.run.timeout = Seconds(30);
   return job;
 }

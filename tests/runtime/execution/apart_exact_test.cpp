@@ -27,7 +27,9 @@ TEST_P(Apart, EachRankFollowsItsWorker) {
   plan::Plan plan = GetParam().plan;
   plan.optimizer = plan::Optimizer::sgd;
   job::Job job = small_job(plan, data.path(), out.path(), GetParam().model);
-  job.train.steps = 11;  // no multiple of the intervals: ranks differ at the end
+  // No multiples of the intervals, so ranks differ at the end. Rounding errors of weights that
+  // differ grow, for LLaMA beyond the tolerance after 11 steps on some processors.
+  job.train.steps = job.model.family == model::Family::llama ? 7 : 11;
   job.train.decay = job::Decay::constant;
   const TrainedRun run = train_in_processes(job);
   if (HasFailure()) return;

@@ -14,9 +14,12 @@
 #include <thread>
 
 #include "engine/base/errors.h"
+#include "runtime/device/cpu_device.h"
 
 namespace rehearse::runtime {
 namespace {
+
+const std::unique_ptr<Device> device = cpu_device();
 
 struct Ran {
   Id op = none;
@@ -28,14 +31,14 @@ std::vector<Ran> run(std::size_t ops, std::vector<TaskLane> lanes, std::int64_t 
                      std::function<void(Id, std::int64_t)> during = {}) {
   std::mutex lock;
   std::vector<Ran> ran;
-  LaneRunner runner(ops, std::move(lanes), 0, {.execute = [&](Id op, std::int64_t step) {
-                      {
-                        const std::lock_guard guard(lock);
-                        ran.push_back({op, step});
-                      }
-                      if (during) during(op, step);
-                      return true;
-                    }});
+  LaneRunner runner(*device, ops, std::move(lanes), 0, {.execute = [&](Id op, std::int64_t step) {
+    {
+      const std::lock_guard guard(lock);
+      ran.push_back({op, step});
+    }
+    if (during) during(op, step);
+    return true;
+  }});
   EXPECT_EQ(runner.run(0, steps), steps);
   return ran;
 }
@@ -103,7 +106,7 @@ TEST(LaneRunner, AShiftedOpServesEarlierSteps) {
 TEST(LaneRunner, TheGateEndsAllLanesBeforeTheSameStep) {
   std::mutex lock;
   std::map<Id, int> count;
-  LaneRunner runner(2, {{.tasks = {{.op = 0}}}, {.tasks = {{.op = 1}}}}, 0,
+  LaneRunner runner(*device, 2, {{.tasks = {{.op = 0}}}, {.tasks = {{.op = 1}}}}, 0,
                     {.execute =
                          [&](Id op, std::int64_t) {
                            const std::lock_guard guard(lock);
@@ -118,7 +121,7 @@ TEST(LaneRunner, TheGateEndsAllLanesBeforeTheSameStep) {
 
 TEST(LaneRunner, AnErrorInOneLaneEndsTheOthersAndIsTheOneThrown) {
   std::string told;
-  LaneRunner runner(3,
+  LaneRunner runner(*device, 3,
                     {{.tasks = {{.op = 0, .waits = {{.op = 1}}}}},
                      {.tasks = {{.op = 1}}},
                      {.tasks = {{.op = 2, .waits = {{.op = 1}}}}}},
@@ -144,7 +147,7 @@ TEST(LaneRunner, AnAnswerEndsTheRunAfterItsWholeStep) {
   // slow: it must still get and answer the seventh gradient, and no op of an eighth step may run.
   constexpr std::int64_t steps = 7;
   std::atomic<int> done[3] = {};
-  LaneRunner runner(3,
+  LaneRunner runner(*device, 3,
                     {{.tasks = {{.op = 0, .waits = {{.op = 1, .lag = 1}}}}},
                      {.tasks = {{.op = 1, .waits = {{.op = 0}}}}},
                      {.tasks = {{.op = 2, .waits = {{.op = 0}}}}}},
@@ -166,7 +169,7 @@ TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {
   std::vector<Id> order;
   std::atomic<bool> took = false;
   LaneRunner runner(
-      3,
+      *device, 3,
       {{.tasks = {{.op = 0}}},
        {.order = program::Order::arrival, .tasks = {{.op = 1, .waits = {{.op = 0}}}, {.op = 2}}}},
       0, {.execute = [&](Id op, std::int64_t) {

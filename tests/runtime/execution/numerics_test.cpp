@@ -370,6 +370,10 @@ TEST_P(Method, FollowsItsReference) {
     });
   };
   if (serves_by_arrival(program)) {
+    // The test delays a gradient until the step of its loss is delivered; an asynchronous device
+    // has sent it by then.
+    if (test_device() == "queues")
+      GTEST_SKIP() << "the order of arrivals is decided on the CPU only";
     // Stale gradients make rounding errors grow, for LLaMA beyond the tolerance after 20 steps.
     if (GetParam().model == "llama-tiny") job.train.steps = 12;
     expect_follows_in_order(job, out.path());

@@ -44,7 +44,9 @@ void raise_scale(RankRun& rank) {
     if (role.storages[s].name == "scale")
       for (int age = 1; age <= role.storages[s].versions; ++age) {
         const float scale = 0x1p22F;
-        std::memcpy(rank.executor.state(s, 0, age).data(), &scale, sizeof scale);
+        rank.executor.edit_state(s, 0, age, [&](std::span<std::byte> bytes) {
+          std::memcpy(bytes.data(), &scale, sizeof scale);
+        });
       }
 }
 

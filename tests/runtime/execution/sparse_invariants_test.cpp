@@ -161,9 +161,10 @@ TEST_P(SparseOverflow, OnOneRankLeavesAllAsTheyWere) {
     const program::Role& role = run.executor.role();
     for (Id s = 0; s < role.storages.size(); ++s)
       if (role.storages[s].name.starts_with("W.")) {
-        auto* const half =
-            reinterpret_cast<std::uint16_t*>(run.executor.state(s, steps - 1, 1).data());
-        half[0] = to_f16(std::numeric_limits<float>::infinity());
+        const std::uint16_t half = to_f16(std::numeric_limits<float>::infinity());
+        run.executor.edit_state(s, steps - 1, 1, [&](std::span<std::byte> bytes) {
+          std::memcpy(bytes.data(), &half, sizeof half);
+        });
         return;
       }
   });

@@ -1,0 +1,53 @@
+#include "runtime/device/load_device.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/base/data_dir.h"
+#include "engine/base/errors.h"
+#include "runtime/device/cpu_device.h"
+
+namespace rehearse::runtime {
+
+namespace {
+
+std::filesystem::path plugin_of(const std::string& kind) {
+  return find_module(fmt::format("librehearse_device_{}.so", kind));
+}
+
+bool is_cpu(const std::string& kind) { return kind == "auto" || kind == "cpu"; }
+
+}  // namespace
+
+void check_device(const std::string& kind) {
+  if (is_cpu(kind)) return;
+  if (kind == "cuda")
+    throw InputError(
+        "run.device: \"cuda\": this version trains on CPUs only; set run.device to cpu, or leave "
+        "it "
+        "out");
+  if (plugin_of(kind).empty()) {
+    const std::string near = nearest(kind, {"auto", "cpu", "cuda"});
+    throw InputError(fmt::format("run.device: \"{}\" is no device: auto, cpu or cuda{}", kind,
+                                 near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
+  }
+}
+
+std::unique_ptr<Device> make_device(const std::string& kind, int rank) {
+  check_device(kind);
+  if (is_cpu(kind)) return cpu_device();
+  const std::filesystem::path path = plugin_of(kind);
+  void* const library = dlopen(path.c_str(), RTLD_NOW);
+  if (library == nullptr)
+    throw BackendError(fmt::format("the device {} cannot be loaded: {}", kind, dlerror()));
+  auto* const make = reinterpret_cast<MakeDevice*>(dlsym(library, "rehearse_device"));
+  if (make == nullptr) throw BackendError(fmt::format("{} is no device", path.string()));
+  std::string error;
+  std::unique_ptr<Device> device(make(device_version, rank, &error));
+  if (device == nullptr) throw BackendError(error);
+  return device;
+}
+
+}  // namespace rehearse::runtime
