@@ -51,6 +51,7 @@ Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
           {"shard_group", p.exchange.shard_group},
           {"reshard_group", p.exchange.reshard_group},
           {"fp32_gradients", p.exchange.fp32_gradients},
+          {"reduce_once", p.exchange.reduce_once},
           {"recompute", p.schedule.recompute},
           {"recompute_unit", name_of(p.schedule.recompute_unit)},
           {"recompute_layers", p.schedule.recompute_layers},

@@ -218,7 +218,8 @@ goodput::Setting LongRuns::setting_of(const job::Recovery& recovery,
   s.step_with = [step = s.step](int) { return step; };
   s.save_every = job_.train.save_every;
   try {
-    s.checkpoint = goodput::checkpoint_prices(checkpoint, state_, layout_, job_.cluster);
+    s.checkpoint = goodput::checkpoint_prices(checkpoint, state_, layout_, job_.cluster,
+                                              job_.model.software.staging);
   } catch (const InputError& error) {
     throw job::located(job_, error);
   }

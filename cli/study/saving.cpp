@@ -7,6 +7,7 @@
 
 #include "engine/base/names.h"
 #include "engine/base/units.h"
+#include "engine/costs/storage_prices.h"
 
 namespace rehearse::cli {
 namespace {
@@ -28,13 +29,6 @@ const char* place_of(program::Medium to) {
   }
 }
 
-/// Whether the op copies state, for a checkpoint. Other copies bring gradients or weights.
-bool takes_snapshot(const program::Role& role, const program::Op& op) {
-  return std::holds_alternative<program::Copy>(op.work) &&
-         role.storages[role.views[find(op, program::Slot::source)->view].storage].life ==
-             program::Life::state;
-}
-
 std::string bytes(std::int64_t count) { return to_text(Bytes(static_cast<double>(count))); }
 
 }  // namespace
@@ -49,7 +43,7 @@ std::optional<Saving> saving_of(const job::Job& job, const link::LinkedProgram& 
     std::int64_t saved = 0;
     std::vector<double> copies(role.ranks.size(), 0.0);
     for (Id o = 0; o < role.ops.size(); ++o) {
-      const bool copy = takes_snapshot(role, role.ops[o]);
+      const bool copy = costs::takes_snapshot(role, role.ops[o]);
       const bool save = std::holds_alternative<program::Save>(role.ops[o].work);
       if (save) saved += linked.roles[r].ops[o].bytes;
       for (Id place = 0; (copy || save) && place < role.ranks.size(); ++place) {

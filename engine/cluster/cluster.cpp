@@ -37,6 +37,7 @@ struct Cluster::Impl {
     Disk shared_disk = {};
     std::map<Id, Id> arithmetic = {};  // by switch that let_sum named: its link to NAME/sums
     Torus torus = {};
+    std::map<Id, Id> flows = {};  // by cable: the first of its flows, two for each node
   } data = {};
 
   // Caches of queries. A copy of the cluster starts with empty ones.
@@ -66,6 +67,16 @@ struct Cluster::Impl {
     if (!cheapest().find(data.vertex_of[a], data.vertex_of[b], path))
       throw InputError(fmt::format("cluster \"{}\": there is no path from {} to {}", data.name,
                                    data.devices[a].name, data.devices[b].name));
+    add_flows(a, b, path);
+  }
+  /// Appends the flows that a path from a to b is part of.
+  void add_flows(Id a, Id b, std::vector<Id>& path) const {
+    for (std::size_t i = 0, n = data.flows.empty() ? 0 : path.size(); i < n; ++i)
+      if (const auto it = data.flows.find(path[i] / 2); it != data.flows.end()) {
+        const Id home = data.vertices[data.ends[path[i] / 2].first].node;
+        const Id from = data.devices[a].node, other = from == home ? data.devices[b].node : from;
+        path.push_back(it->second + 2 * other + path[i] % 2);
+      }
   }
   /// The cheapest path from a to b, cached. The caller holds the mutex.
   const std::vector<Id>& path(Id a, Id b) {
@@ -90,6 +101,7 @@ struct Cluster::Impl {
   }
   bool crosses_a_device(const std::vector<Id>& links) const {
     return std::any_of(links.begin() + 1, links.end(), [this](Id link) {
+      if (link >= 2 * data.ends.size()) return false;  // a flow
       const auto& [from, to] = data.ends[link / 2];
       return data.vertices[link % 2 == 0 ? from : to].device;
     });
@@ -128,8 +140,9 @@ struct Cluster::Impl {
                                            RouteMetric{.latency = true, .above = above});
         if (!wider->find(data.vertex_of[a], data.vertex_of[b], links)) break;
         if (crosses_a_device(links)) break;
+        above = way(links).bandwidth.value;
+        add_flows(a, b, links);
         found.push_back(way(links));
-        above = found.back().bandwidth.value;
       }
       if (!crosses_a_device(only.links) || !joined(a, b)) found.insert(found.begin(), only);
       keep_best(found);
@@ -164,7 +177,10 @@ struct Cluster::Impl {
     std::vector<std::vector<Id>> ways;
     std::vector<Id> ends;
     for (const Id device : devices) {
-      if (device != devices[0]) ways.push_back(path(devices[0], device));
+      if (device != devices[0]) {
+        ways.push_back(path(devices[0], device));
+        std::erase_if(ways.back(), [&](Id link) { return link >= 2 * data.ends.size(); });  // flows
+      }
       ends.push_back(data.vertex_of[device]);
     }
     const Id root = trees.middle(ways);
@@ -235,14 +251,14 @@ Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond b
                     Seconds latency, bool nvlink, int tcp_mtu) {
   Impl::Data& data = impl_->data;
   assert(vertex_a < data.vertices.size() && vertex_b < data.vertices.size());
-  assert(vertex_a != vertex_b && bandwidth.value > 0 && latency.value >= 0);
+  assert(vertex_a != vertex_b && bandwidth.value > 0 && latency.value >= 0 && data.flows.empty());
   impl_->changed();
   const std::string &a = data.vertices[vertex_a].name, &b = data.vertices[vertex_b].name;
   std::string back = name.empty() ? b + ">" + a : name + ".back";
   data.ends.emplace_back(vertex_a, vertex_b);
   data.links.push_back(
-      {name.empty() ? a + ">" + b : std::move(name), bandwidth, latency, nvlink, tcp_mtu});
-  data.links.push_back({std::move(back), bandwidth, latency, nvlink, tcp_mtu});
+      {name.empty() ? a + ">" + b : std::move(name), bandwidth, latency, nvlink, tcp_mtu, {}});
+  data.links.push_back({std::move(back), bandwidth, latency, nvlink, tcp_mtu, {}});
   for (const auto& [one, other] : {std::pair(vertex_a, vertex_b), std::pair(vertex_b, vertex_a)})
     if (data.vertices[one].device && data.vertices[other].sums &&
         data.vertices[one].node == data.vertices[other].node)
@@ -251,6 +267,20 @@ Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond b
     for (const auto& ends : {std::pair(vertex_a, vertex_b), std::pair(vertex_b, vertex_a)})
       data.cables[ends] += bandwidth.value;
   return static_cast<Id>(data.links.size() - 2);
+}
+
+void Cluster::limit_flows(Id link, BytesPerSecond rate) {
+  impl_->changed();
+  Impl::Data& data = impl_->data;
+  const Id cable = link / 2;
+  assert(data.vertices[data.ends[cable].first].node != none && rate.value > 0);
+  data.flows[cable] = static_cast<Id>(data.links.size());
+  for (const Id direction : {2 * cable, 2 * cable + 1}) data.links[direction].flow_rate = rate;
+  for (int node = 0; node < data.nodes; ++node)
+    for (const Id direction : {2 * cable, 2 * cable + 1})
+      data.links.push_back({.name = fmt::format("{} {} node{}", data.links[direction].name,
+                                                direction == 2 * cable ? "to" : "from", node),
+                            .bandwidth = rate});
 }
 
 const std::string& Cluster::name() const { return impl_->data.name; }
@@ -275,7 +305,7 @@ void Cluster::share_disk(const Disk& disk) { impl_->data.shared_disk = disk; }
 std::vector<BytesPerSecond> Cluster::networks() const {
   const Impl::Data& data = impl_->data;
   std::vector<BytesPerSecond> out(static_cast<std::size_t>(data.nodes));
-  for (std::size_t i = 0; i < data.links.size(); ++i) {
+  for (std::size_t i = 0; i < 2 * data.ends.size(); ++i) {
     auto [from, to] = data.ends[i / 2];
     if (i % 2 == 1) std::swap(from, to);
     const Id node = data.vertices[from].node;
@@ -357,10 +387,12 @@ void Cluster::scale_links(std::span<const Id> links, double bandwidth, double la
   Impl::Data& data = impl_->data;
   for (const Id id : links) {
     Link& link = data.links[id];
-    auto [from, to] = data.ends[id / 2];
-    if (id % 2 == 1) std::swap(from, to);
-    if (const auto cable = data.cables.find({from, to}); cable != data.cables.end())
-      cable->second += (bandwidth - 1) * link.bandwidth.value;
+    if (id < 2 * data.ends.size()) {
+      auto [from, to] = data.ends[id / 2];
+      if (id % 2 == 1) std::swap(from, to);
+      if (const auto cable = data.cables.find({from, to}); cable != data.cables.end())
+        cable->second += (bandwidth - 1) * link.bandwidth.value;
+    }
     link.bandwidth = bandwidth * link.bandwidth;
     link.latency = latency * link.latency;
   }

@@ -67,6 +67,7 @@ struct Link {
   Seconds latency = {};
   bool nvlink = false;  // decides the library's latency of a hop, and which protocols it may use
   int tcp_mtu = 0;      // bytes of its largest IP packets, if it carries TCP; 0: it does not
+  BytesPerSecond flow_rate = {};  // of what it carries between two nodes; 0: all of it
 };
 
 /// A path between two devices. A transfer that does not share it takes latency + bytes / bandwidth.
@@ -102,6 +103,10 @@ class Cluster {
   /// means "a>b" and "b>a". Returns the first link; the second has the next index.
   Id connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth, Seconds latency,
              bool nvlink = false, int tcp_mtu = 0);
+  /// Everything that crosses the cable of this link between its node and one other node is one
+  /// flow, of at most this rate: a TCP stream. Call it after all calls of connect: flows are links
+  /// of their own, two for each other node, which follow the other links on paths.
+  void limit_flows(Id link, BytesPerSecond rate);
 
   const std::string& name() const;
   void rename(std::string name);

@@ -118,7 +118,10 @@ struct Cable {
   Seconds latency = {};
   bool nvlink = false;
   int tcp_mtu = 0;
+  BytesPerSecond flow_rate = {};
 };
+/// Cables with a flow_rate times nodes: each of them has links of its own.
+constexpr std::size_t most_flows = 65536;
 
 /// The share of a link's bandwidth that TCP's payload gets, if its largest IP packets have `mtu`
 /// bytes. A packet carries headers of IP (20 bytes) and TCP (20, and 12 of time stamps). On an
@@ -184,16 +187,26 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
     const std::int64_t mtu = link.integer("tcp_mtu", 0, between(0, 65535));
     if (mtu > 0 && mtu < least_mtu)
       throw link.error("tcp_mtu", fmt::format("must be 0 or at least {}", least_mtu));
-    if (mtu > 0) bandwidth = bandwidth * tcp_payload_share(static_cast<double>(mtu));
+    BytesPerSecond flow_rate = link.bandwidth("flow_rate", BytesPerSecond{}, limits::bandwidth);
+    if (mtu > 0) {
+      const double payload = tcp_payload_share(static_cast<double>(mtu));
+      bandwidth = bandwidth * payload, flow_rate = flow_rate * payload;
+    }
     const Seconds latency = link.seconds("latency", std::nullopt, limits::latency);
     const bool nvlink = link.flag("nvlink", false);
     if (from.size() != to.size() && from.size() != 1 && to.size() != 1)
       throw link.error("to", fmt::format("{} ends against {}: one end, or equally many", to.size(),
                                          from.size()));
     for (std::size_t i = 0; i < std::max(from.size(), to.size()); ++i) {
-      const Cable cable{
-          from[from.size() == 1 ? 0 : i], to[to.size() == 1 ? 0 : i], bandwidth, latency, nvlink,
-          static_cast<int>(mtu)};
+      const Cable cable{from[from.size() == 1 ? 0 : i],
+                        to[to.size() == 1 ? 0 : i],
+                        bandwidth,
+                        latency,
+                        nvlink,
+                        static_cast<int>(mtu),
+                        flow_rate};
+      if (flow_rate.value > 0 && !cable.to.starts_with("fabric"))
+        throw link.error("flow_rate", "only a link to fabric carries flows between nodes");
       if (cable.from == cable.to || cable.from.starts_with("fabric"))
         throw link.error("from", "must be a device or a part other than `to`");
       t.cables.push_back(cable);
@@ -207,8 +220,10 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
   return t;
 }
 
+/// `limited`: gets the links that state a flow_rate.
 void build_node(const NodeTemplate& t, Id node, const std::map<std::string, Id>& kinds,
-                Fabric& fabric, Cluster& cluster) {
+                Fabric& fabric, Cluster& cluster,
+                std::vector<std::pair<Id, BytesPerSecond>>& limited) {
   std::map<std::string, Id> vertex;
   for (std::size_t i = 0; i < t.names.size(); ++i) {
     const std::string name = fmt::format("node{}/{}", node, t.names[i]);
@@ -217,11 +232,14 @@ void build_node(const NodeTemplate& t, Id node, const std::map<std::string, Id>&
             ? cluster.vertex_of(cluster.add_device(name, kinds.at(t.devices[i]), node))
             : cluster.add_vertex(name, node, t.sums.contains(t.names[i]));
   }
-  for (const Cable& cable : t.cables)
-    cluster.connect(vertex.at(cable.from),
-                    cable.to.starts_with("fabric") ? fabric.attach(cable.to, node, cable.bandwidth)
-                                                   : vertex.at(cable.to),
-                    {}, cable.bandwidth, cable.latency, cable.nvlink, cable.tcp_mtu);
+  for (const Cable& cable : t.cables) {
+    const Id link = cluster.connect(
+        vertex.at(cable.from),
+        cable.to.starts_with("fabric") ? fabric.attach(cable.to, node, cable.bandwidth)
+                                       : vertex.at(cable.to),
+        {}, cable.bandwidth, cable.latency, cable.nvlink, cable.tcp_mtu);
+    if (cable.flow_rate.value > 0) limited.emplace_back(link, cable.flow_rate);
+  }
   cluster.set_host(node, t.host);
 }
 
@@ -318,10 +336,17 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
   file.finish();
 
   Id node = 0;
+  std::vector<std::pair<Id, BytesPerSecond>> limited;
   for (const NodeTemplate& t : templates)
-    for (std::int64_t i = 0; i < t.count; ++i) build_node(t, node++, kinds, fabric, cluster);
+    for (std::int64_t i = 0; i < t.count; ++i)
+      build_node(t, node++, kinds, fabric, cluster, limited);
   fabric.finish();
   if (torus) cluster.lay_torus(torus->sizes, torus->bandwidth, torus->latency);
+  if (limited.size() * node > most_flows)
+    throw file.sections("nodes")[0].error(
+        "links", fmt::format("flow_rate: {} cables x {} nodes are more than {} flows",
+                             limited.size(), node, most_flows));
+  for (const auto& [link, rate] : limited) cluster.limit_flows(link, rate);
   if (shares) cluster.share_cores(static_cast<int>(hardware_cores()));
   return cluster;
 }

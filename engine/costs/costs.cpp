@@ -287,23 +287,50 @@ struct Costs::Impl {
     for (Id r = 0; r < entries.size(); ++r)
       for (const Beside& beside : passes_beside(role(r))) {
         std::vector<std::uint32_t> key = {r, entries[r][beside.pass].seconds};
-        for (const Id c : beside.collectives) key.push_back(entries[r][c].seconds);
+        for (const Id c : beside.collectives) {
+          key.push_back(entries[r][c].seconds);
+          key.push_back(std::get<program::Collective>(role(r).ops[c].work).channel);
+        }
         const auto [it, fresh] = known.try_emplace(std::move(key));
         if (fresh) it->second = add(slowed(r, beside));
         entries[r][beside.pass].seconds = it->second;
       }
   }
-  std::vector<double> slowed(Id r, const Beside& beside) const {
+  std::vector<double> slowed(Id r, const Beside& beside) {
     std::vector<double> row(role(r).ranks.size());
     for (Id i = 0; i < row.size(); ++i) {
       const double own = seconds(r, beside.pass, i);
       double lost = 0;
       for (const Id c : beside.collectives)
-        lost += cluster.kind_of(device(r, i)).collective_share * seconds(r, c, i);
+        lost += cluster.kind_of(device(r, i)).collective_share * channels(r, c) * seconds(r, c, i);
       row[i] = own + std::min(own, lost);
     }
     return row;
   }
+  /// Part of the channels that fill the cables in a node which a collective of the role needs. A
+  /// library takes a multiprocessor for each channel, and between nodes only as many channels as
+  /// fill the network of a group's members on a node.
+  double channels(Id r, Id o) {
+    const Id channel = std::get<program::Collective>(role(r).ops[o].work).channel;
+    const auto [it, fresh] = channels_of.try_emplace({r, channel}, 1.0);
+    if (!fresh) return it->second;
+    const Id first = device(r, 0), node = cluster.devices()[first].node;
+    Id beside = none;  // another device of the node
+    int in_node = 0;
+    for (Id d = 0; d < cluster.devices().size(); ++d)
+      if (cluster.devices()[d].node == node) ++in_node, beside = d == first ? beside : d;
+    for (const std::vector<Id>& group :
+         program::groups_of(linked.program, linked.program.channels[channel])) {
+      if (std::ranges::find(group, role(r).ranks[0]) == group.end() || beside == none) continue;
+      const auto here = std::ranges::count_if(
+          group, [&](Id rank) { return cluster.devices()[device_of[rank]].node == node; });
+      if (static_cast<std::size_t>(here) == group.size()) continue;
+      it->second = std::min(1.0, cluster.networks()[node].value * static_cast<double>(here) /
+                                     in_node / cluster.bandwidth(first, beside).value);
+    }
+    return it->second;
+  }
+  std::map<std::pair<Id, Id>, double> channels_of = {};  // by role and channel
   double seconds(Id r, Id o, Id place) const {
     const std::vector<double>& row = rows[entries[r][o].seconds];
     return row[row.size() == 1 ? 0 : place];

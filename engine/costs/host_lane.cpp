@@ -112,7 +112,10 @@ class HostLane {
       return fixed + static_cast<double>(launches) *
                          (backward ? how_.backward_issue : how_.forward_issue).value;
     }
-    return how_.forward_issue.value + (first_update ? how_.update.value : 0);
+    const bool transfer = std::holds_alternative<program::Send>(op.work) ||
+                          std::holds_alternative<program::Recv>(op.work);
+    return how_.forward_issue.value + (first_update ? how_.update.value : 0) +
+           (transfer ? how_.transfer.value : 0);
   }
 
   bool waited_for(const Op& op) const {

@@ -101,6 +101,8 @@ LocalPrice LocalCosts::price(Id r, Id o, Id device) {
                         piece_of(linked_.program, role, *c, model_)) +
            prices_.conversion(
                kind, program::converted_gradients(linked_.program, role, op).elements, dtype);
+  if (takes_snapshot(role, op))
+    return {.seconds = storage().snapshot(node, bytes / 2, model_.software.staging)};
   if (std::holds_alternative<program::Copy>(op.work))  // reads and writes its bytes
     return on_host(role, op) ? LocalPrice{.seconds = storage().copy(node, bytes / 2)}
                              : prices_.kernel(kind, program::KernelKind::cast, bytes);

@@ -19,6 +19,12 @@ namespace {
 
 }  // namespace
 
+bool takes_snapshot(const program::Role& role, const program::Op& op) {
+  return std::holds_alternative<program::Copy>(op.work) &&
+         role.storages[role.views[find(op, program::Slot::source)->view].storage].life ==
+             program::Life::state;
+}
+
 StoragePrices::StoragePrices(const cluster::Cluster& cluster, std::span<const Id> rank_to_device)
     : cluster_(cluster), ranks_on_(static_cast<std::size_t>(cluster.nodes())) {
   for (const Id device : rank_to_device) ++ranks_on_[cluster.devices()[device].node];
@@ -33,6 +39,11 @@ double StoragePrices::copy(Id node, std::int64_t bytes) const {
     unknown(cluster_, "checkpoint.kind or method.offload",
             "how fast a device reaches its host's memory", "nodes.host_link");
   return static_cast<double>(bytes) / rate;
+}
+
+double StoragePrices::snapshot(Id node, std::int64_t bytes, BytesPerSecond staging) const {
+  const double link = copy(node, bytes);
+  return staging.value > 0 ? std::max(link, static_cast<double>(bytes) / staging.value) : link;
 }
 
 double StoragePrices::update(Id node, std::int64_t bytes) const {

@@ -3,6 +3,7 @@
 // same moment, which are all of them:
 //
 //   copy          bytes / host_link of the node
+//   snapshot      bytes / min(host_link of the node, the software's rate of staging)
 //   update        bytes x ranks of the node / host_bandwidth
 //   local disk    bytes x ranks of the node / write rate of the node's disk
 //   shared disk   bytes x ranks of the node / min(the node's network, write rate / nodes)
@@ -19,6 +20,9 @@
 
 namespace rehearse::costs {
 
+/// Whether the op copies state, for a checkpoint. Other copies bring gradients or weights.
+bool takes_snapshot(const program::Role& role, const program::Op& op);
+
 class StoragePrices {
  public:
   /// `rank_to_device`: by rank. `cluster` must outlive this object.
@@ -27,6 +31,9 @@ class StoragePrices {
   /// A device of the node copies `bytes` to or from host memory. Throws InputError when the
   /// platform does not say how fast.
   double copy(Id node, std::int64_t bytes) const;
+  /// The same for a snapshot of state, by a framework that copies no faster than `staging` (0: as
+  /// fast as the link).
+  double snapshot(Id node, std::int64_t bytes, BytesPerSecond staging) const;
   /// The host's cores compute a norm or an update for a rank, for which they read and write
   /// `bytes`: such work is bound by memory (ZeRO-Offload, section 5). Throws InputError when the
   /// platform does not say how fast.

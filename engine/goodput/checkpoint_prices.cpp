@@ -37,8 +37,9 @@ Parts equal_parts(double bytes, const Layout& layout, const std::vector<char>& w
 
 class Rates {
  public:
-  Rates(const cluster::Cluster& cluster, const Layout& layout)
-      : cluster_(cluster), layout_(layout), networks_(cluster.networks()) {}
+  /// `staging`: software::Software::staging.
+  Rates(const cluster::Cluster& cluster, const Layout& layout, BytesPerSecond staging = {})
+      : cluster_(cluster), layout_(layout), staging_(staging), networks_(cluster.networks()) {}
 
   /// From devices to the memory of their hosts.
   double to_host(const Parts& parts) const {
@@ -52,6 +53,13 @@ class Rates {
       return parts.of_rank[slot] > 0 ? parts.of_rank[slot] / host.link.value : 0;
     });
   }
+  /// The same for a checkpoint, which the framework stages.
+  double staged(const Parts& parts) const {
+    const double link = to_host(parts);
+    return staging_.value > 0 ? std::max(link, std::ranges::max(parts.of_rank) / staging_.value)
+                              : link;
+  }
+
   double over_network(const Parts& parts, double times = 1) const {
     return slowest([&](std::size_t slot) {
       const double rate = networks_[layout_.node_of_slot[slot]].value;
@@ -96,6 +104,7 @@ class Rates {
 
   const cluster::Cluster& cluster_;
   const Layout& layout_;
+  BytesPerSecond staging_;
   std::vector<BytesPerSecond> networks_;
 };
 
@@ -206,8 +215,9 @@ Layout layout_of(const cluster::Cluster& cluster, const plan::Plan& plan) {
 }
 
 CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const StateBytes& state,
-                                   const Layout& layout, const cluster::Cluster& cluster) {
-  const Rates rates(cluster, layout);
+                                   const Layout& layout, const cluster::Cluster& cluster,
+                                   BytesPerSecond staging) {
+  const Rates rates(cluster, layout, staging);
   const std::size_t ranks = layout.slot_of_rank.size();
   const std::vector<char> all(ranks, 1);
   const Parts parts = equal_parts(state.whole, layout, all);
@@ -239,19 +249,19 @@ CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const Stat
         writers[r] = layout.replica_of_rank[r] == 0 || layout.replica_of_rank[r] == none ? 1 : 0;
       const Parts some = equal_parts(state.whole, layout, writers);
       check_host_memory(some, 0, layout, cluster, checkpoint);
-      const double one = std::max(rates.to_disk(some, checkpoint.place), rates.to_host(some));
+      const double one = std::max(rates.to_disk(some, checkpoint.place), rates.staged(some));
       out.stall = as_ticks(local ? ((n - 1) * one + std::max(one, whole)) / n : one);
       break;
     }
     case CheckpointKind::sharded: {
       check_host_memory(parts, 0, layout, cluster, checkpoint);
-      const double one = std::max(write, rates.to_host(parts));
+      const double one = std::max(write, rates.staged(parts));
       out.stall = as_ticks(local ? ((n - 1) * one + std::max(one, whole)) / n : one);
       break;
     }
     case CheckpointKind::incremental: {
       check_host_memory(parts, 0, layout, cluster, checkpoint);
-      const double one = std::max(write, rates.to_host(parts));
+      const double one = std::max(write, rates.staged(parts));
       const double others = (n - 1) / n * checkpoint.changed;
       out.stall = as_ticks(one * (1 / n + others * stored_part(state, checkpoint.bits)));
       // The last whole one, and an increment unless it is the newest one itself.
@@ -260,13 +270,13 @@ CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const Stat
     }
     case CheckpointKind::async:
       check_host_memory(parts, 1, layout, cluster, checkpoint);
-      out.stall = as_ticks(rates.to_host(parts));
+      out.stall = as_ticks(rates.staged(parts));
       out.persist = as_ticks(local ? ((n - 1) * write + std::max(write, whole)) / n : write);
       break;
     case CheckpointKind::peer: {
       // Two snapshots of each part: one complete, one in the making.
       check_host_memory(parts, 2.0 * checkpoint.group, layout, cluster, checkpoint);
-      out.stall = as_ticks(rates.to_host(parts));
+      out.stall = as_ticks(rates.staged(parts));
       out.persist = as_ticks(rates.over_network(parts, checkpoint.group - 1));
       out.load = as_ticks(std::max(rates.to_host(parts), rates.over_network(resident)));
       out.group = checkpoint.group;

@@ -34,9 +34,11 @@ Layout layout_of(const cluster::Cluster& cluster, const plan::Plan& plan);
 
 /// Seconds of each part of a checkpoint of this kind (docs/faults.md has the formulas). Throws
 /// InputError that begins with the key when the cluster does not state the disk that it needs, or
-/// when the memory of a host cannot hold what the kind keeps there.
+/// when the memory of a host cannot hold what the kind keeps there. `staging`: that of the
+/// software (software::Software::staging); 0: as fast as the link to the host.
 CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const StateBytes& state,
-                                   const Layout& layout, const cluster::Cluster& cluster);
+                                   const Layout& layout, const cluster::Cluster& cluster,
+                                   BytesPerSecond staging = {});
 
 /// Seconds to copy the state of one replica from another, node by node over the network.
 Ticks copy_time(const StateBytes& state, const Layout& layout, const cluster::Cluster& cluster);

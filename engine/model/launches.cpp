@@ -69,6 +69,7 @@ class List {
   }
   /// A linear layer's forward: (tokens, inner) -> (tokens, outer).
   void linear(double inner, double outer, int kernels = 1, bool bias = true) {
+    if (autocast()) memory_bytes(inner * outer * (4 + z_.element), kernels);  // the weight
     if (bias && how_.bias == Bias::kernel) memory(outer, kernels);
     product(z_.tokens, outer, inner, kernels);
   }
@@ -107,12 +108,30 @@ class List {
   void activation(double fused, double operators) {  // GELU, or SwiGLU
     separate() ? memory(operators, forward() ? 2 : 3) : memory(fused);
   }
+  /// The kernels by which DTensor puts the parts of a gathered tensor, or those of one that is to
+  /// be scattered, in order.
+  void arrange(int times) {
+    for (int i = 0; i < times && inputs() && z_.gathers_each; ++i) memory(2 * z_.hidden);
+  }
   bool separate() const { return z_.rms && how_.operators == Operators::separate; }
+  /// Weights and residual stream in f32, which products do not read (torch.autocast).
+  bool autocast() const { return how_.autocast && !z_.rms && z_.element < 4; }
+  /// Bytes of an element of the residual stream.
+  double stream() const { return autocast() ? 4 : z_.element; }
+  /// A tensor of the residual stream between f32 and the type of products: a kernel of its own, or
+  /// part of the one before.
+  void convert() {
+    if (autocast() && how_.operators == Operators::separate)
+      memory_bytes(z_.own_tokens * z_.hidden * (4 + z_.element));
+  }
+  /// What a norm writes and its backward reads: converted by a kernel of its own, or not.
+  double normed() const { return how_.operators == Operators::separate ? stream() : z_.element; }
   void norm() { norm_of(z_.own_tokens * z_.hidden, z_.statistics()); }
   void norm_of(double elements, double statistics) {
     if (separate())  // to f32, square, mean, scale, back, weight
       return chain(elements, 28, 4, 6);
-    memory_bytes(2 * elements * z_.element + statistics);
+    memory_bytes(elements * (stream() + normed()) + statistics);
+    convert();
   }
   /// Before a backward that needs the norm's output.
   void norm_again() {
@@ -124,9 +143,11 @@ class List {
     const double both = 5 * elements * z_.element + 2 * statistics;
     if (separate())  // weight, to f32, scale and its sum, mean, square, sum of both, back
       chain(elements, 64, 7, 10);
+    else if (autocast())
+      convert(), memory_bytes(elements * (2 * stream() + normed()) + statistics);
     else
       memory_bytes(both / 2);
-    reduction(both / 2);
+    reduction(autocast() ? elements * (stream() + normed()) + statistics : both / 2);
   }
   /// Norms of queries and of keys.
   void head_norms() {
@@ -195,18 +216,19 @@ class List {
   }
   void residual_after() {
     const double mask = z_.dropout ? z_.own_tokens * z_.hidden : 0;
-    if (how_.residual == Residual::fused)
-      memory_bytes(3 * z_.own_tokens * z_.hidden * z_.element + mask);
+    const double sum = z_.own_tokens * z_.hidden * (2 * stream() + z_.element);
+    if (how_.residual == Residual::fused) memory_bytes(sum + mask);
     if (how_.residual == Residual::separate) {
       if (z_.dropout) memory_bytes(2 * z_.own_tokens * z_.hidden * z_.element + mask);
-      own(3 * z_.hidden);
+      memory_bytes(sum);
     }
   }
   void residual_backward() {
     if (z_.dropout) own(2 * z_.hidden);  // each half applies the mask
     if (!inputs()) return;
     if (!z_.rms) reduction(z_.hidden * z_.own_tokens * z_.element);  // bias gradient
-    own(3 * z_.hidden);  // the residual's part of the input's gradient
+    memory_bytes(3 * z_.own_tokens * z_.hidden * stream());  // the residual's part of the gradient
+    convert();                                               // of the result
   }
 
  private:
@@ -221,6 +243,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
   const bool written = how.attention == Attention::written;
   if (l.forward()) {
     l.norm();
+    l.arrange(how.qkv_forward);
     l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
     l.head_norms();
     l.rotary();
@@ -230,10 +253,12 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
       l.fused_attention(2 * z.head_size(), z.attended);
     l.residual_before();
     l.linear(z.query, z.hidden, 1, how.residual == Residual::separate && !z.rms);
+    l.arrange(1);
     l.residual_after();
     return;
   }
   l.residual_backward();
+  l.arrange(1 + how.qkv_forward);
   l.linear_backward(z.query, z.hidden);
   if (l.inputs()) {
     if (written)
@@ -304,16 +329,20 @@ void attention_part(List& l, const Sizes& z, const software::Software& how, cons
 
 void mlp(List& l, const Sizes& z, const software::Software& how) {
   const double width = z.rms ? 2 * z.ffn : z.ffn;  // SwiGLU: gate and up
+  const int readers = z.rms ? 2 : 1;
   if (l.forward()) {
     l.norm();
+    l.arrange(readers);
     l.linear(z.hidden, width, 1, !z.rms && !how.bias_activation);
     l.activation(width + z.ffn, 5 * z.ffn);
     l.residual_before();
     l.linear(z.ffn, z.hidden, 1, how.residual == Residual::separate && !z.rms);
+    l.arrange(1);
     l.residual_after();
     return;
   }
   l.residual_backward();
+  l.arrange(1 + readers);
   l.linear_backward(z.ffn, z.hidden);
   if (l.inputs()) l.activation(2 * width + z.ffn, 9 * z.ffn);
   l.norm_again();

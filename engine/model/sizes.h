@@ -11,7 +11,7 @@ struct Sizes {
          query = 0, key = 0, ffn = 0, vocab = 0;
   double element = 0, table = 0;
   bool rms = false, post_norm = false, transform = false, dropout = false, causal = false,
-       qkv_bias = false, qk_norm = false;
+       qkv_bias = false, qk_norm = false, gathers_each = false;
 
   Sizes(const ModelSpec& m, int samples, TensorSplit split, program::DType dtype)
       : samples(samples),
@@ -33,7 +33,8 @@ struct Sizes {
         dropout(m.dropout > 0),
         causal(!post_norm && attended == m.seq_len),
         qkv_bias(!rms || m.qkv_bias),
-        qk_norm(m.qk_norm) {}
+        qk_norm(m.qk_norm),
+        gathers_each(split.sequence && m.software.gathers == software::Gathers::each) {}
 
   double head_size() const { return query / heads; }
   /// Bytes of the statistics of the norms of queries and keys, f32: 1 / deviation of each head.

@@ -46,7 +46,7 @@ bool Software::waits_for(HostWait what) const {
 
 bool Software::busy_host() const {
   return forward_issue.value > 0 || backward_issue.value > 0 || microbatch.value > 0 ||
-         update.value > 0;
+         update.value > 0 || transfer.value > 0;
 }
 
 std::string Measured::outside(std::int64_t hidden, double tokens, std::int64_t ranks) const {
@@ -83,6 +83,7 @@ Software read_software(const Config& table, Software base) {
   s.qkv_backward = count(kernels, "qkv_backward", s.qkv_backward, 1);
   s.bias = choose(kernels, "bias", s.bias);
   s.bias_activation = kernels.flag("bias_activation", s.bias_activation);
+  s.autocast = kernels.flag("autocast", s.autocast);
   s.recompute_scores = kernels.flag("recompute_scores", s.recompute_scores);
   s.residual = choose(kernels, "residual", s.residual);
   s.divides_tokens = kernels.flag("divides_tokens", s.divides_tokens);
@@ -94,11 +95,14 @@ Software read_software(const Config& table, Software base) {
   s.norms = choose(memory, "norms", s.norms);
   const Config communication = table.section("communication");
   s.library = read_communication(communication, s.library);
+  s.gathers = choose(communication, "gathers", s.gathers);
   const Config host = table.section("host");
   s.forward_issue = host.seconds("forward", s.forward_issue, limits::latency);
   s.backward_issue = host.seconds("backward", s.backward_issue, limits::latency);
   s.microbatch = host.seconds("micro_batch", s.microbatch, limits::latency);
   s.update = host.seconds("update", s.update, limits::latency);
+  s.transfer = host.seconds("transfer", s.transfer, limits::latency);
+  s.staging = host.bandwidth("staging", s.staging, limits::bandwidth);
   s.waits = read_waits(host, s.waits);
   return s;
 }
@@ -165,13 +169,14 @@ std::vector<std::string> known_software() { return data_names("software"); }
 
 std::uint64_t hash_of(const Software& s) {
   const std::string text = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}",
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}",
       name_of(s.attention), s.attention_rate, name_of(s.operators), s.reductions,
       name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
-      s.qkv_backward, name_of(s.bias), s.bias_activation, name_of(s.residual), s.recompute_scores,
-      s.divides_tokens, s.keeps_masks, name_of(s.norms), name_of(s.cross_entropy), s.tf32,
-      s.update_bytes, text_of(s.library), s.forward_issue.value, s.backward_issue.value,
-      s.microbatch.value, s.update.value,
+      s.qkv_backward, name_of(s.bias), s.bias_activation, s.autocast, name_of(s.residual),
+      s.recompute_scores, s.divides_tokens, s.keeps_masks, name_of(s.norms),
+      name_of(s.cross_entropy), s.tf32, s.update_bytes, text_of(s.library), name_of(s.gathers),
+      s.forward_issue.value, s.backward_issue.value, s.microbatch.value, s.update.value,
+      s.transfer.value, s.staging.value,
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

@@ -64,6 +64,13 @@ constexpr auto spellings(CrossEntropy) {
 enum class Norms : std::uint8_t { again, divided, kept };
 constexpr auto spellings(Norms) { return std::to_array<const char*>({"again", "divided", "kept"}); }
 
+/// How tensor ranks gather a sequence that they divide. shared: once for all products that read it.
+/// each: every column-parallel product gathers its input for itself, so the gradient of that input
+/// is scattered once for each of them, and a kernel puts the parts of each such tensor in order
+/// (PyTorch's DTensor, whose collectives work on the first dimension).
+enum class Gathers : std::uint8_t { shared, each };
+constexpr auto spellings(Gathers) { return std::to_array<const char*>({"shared", "each"}); }
+
 /// Where the host waits for the device before it issues the next op. loss: after the forward pass
 /// of the head. transfers: after each receive of a pipeline. update: before the first update, for
 /// what that update needs (a norm that decides whether to skip it).
@@ -100,6 +107,8 @@ struct Software {
   int qkv_forward = 1, qkv_backward = 3;  // products for query, key and value together
   Bias bias = Bias::epilogue;
   bool bias_activation = false;  // one kernel adds the MLP's bias and applies GELU
+  bool autocast = false;         // torch.autocast: weights and residual stream are f32, and passes
+                                 // convert what products read
   Residual residual = Residual::accumulated;
   bool recompute_scores = false;  // backward of written attention computes scores and softmax anew
   bool divides_tokens = false;    // with sequence parallelism, a rank computes norms, dropout and
@@ -110,12 +119,16 @@ struct Software {
   bool tf32 = false;        // products of f32 tensors use TF32 where the device has it
   double update_bytes = 0;  // bytes that an update moves per parameter, beyond its operands
   Library library = {};     // of communication
+  Gathers gathers = Gathers::shared;
 
   /// Host: seconds to issue one kernel. 0: issuing costs nothing and the host never delays the
   /// device.
   Seconds forward_issue = {}, backward_issue = {};
-  Seconds microbatch = {};  // further host work of a micro-batch, at its first forward pass
-  Seconds update = {};      // further host work of a step, at its first update
+  Seconds microbatch = {};      // further host work of a micro-batch, at its first forward pass
+  Seconds update = {};          // further host work of a step, at its first update
+  Seconds transfer = {};        // further host work of each send and each receive of a pipeline
+  BytesPerSecond staging = {};  // of a rank that copies its state to the host's memory for a
+                                // checkpoint; 0: as fast as the link to the host
   std::vector<HostWait> waits = {};
 
   Measured measured = {};  // no key of jobs: what is true of the file is true of the file alone

@@ -180,6 +180,10 @@ write = "{shared}"
         self.assertAlmostEqual(c["bytes_per_rank_max"], c["bytes_total"] / 2, delta=1e4)
         self.assertAlmostEqual(c["snapshot_s"], c["bytes_per_rank_max"] / 20e9, delta=1e-4 * c["snapshot_s"])
         self.assertAlmostEqual(c["write_s"], c["bytes_per_rank_max"] / 12.5e9, delta=1e-3 * c["write_s"])  # the node's network
+        # A framework that stages no faster than its own rate, and one that is faster than the link.
+        for rate, bytes_per_second in (("100MB/s", 100e6), ("1TB/s", 20e9)):
+            staged = self.simulated(5, shared="100GB/s", **{"checkpoint.kind": "async", "software.host.staging": rate})["checkpoint"]
+            self.assertAlmostEqual(staged["snapshot_s"], c["bytes_per_rank_max"] / bytes_per_second, delta=1e-4 * staged["snapshot_s"])
         self.assertEqual(quick["peak_memory_bytes"], plain["peak_memory_bytes"])
         # A write that takes longer than the steps between two snapshots sets the pace: the next snapshot waits for it, and updates wait
         # for the snapshot.

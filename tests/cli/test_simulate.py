@@ -160,6 +160,28 @@ train = { seq_len = 128, global_batch = 128 }
         path.write_text(text.replace('to = "fabric"', 'to = "fabric", tcp_mtu = 1500'))
         return path
 
+    def test_transfers_between_two_nodes_share_one_flow(self):
+        """Two nodes see the rate of one TCP stream, however many devices send; analytic, fluid and chunk agree."""
+        text = (ROOT / "platforms/dgx1.toml").read_text().split("[shared_disk]")[0]
+        cable = 'to = "fabric", bandwidth = "100Gb/s"'
+        self.assertIn(cable, text)
+        for name, key in (("whole", ""), ("flow", ', flow_rate = "1Gb/s"'), ("slow", None)):
+            new = 'to = "fabric", bandwidth = "1Gb/s"' if key is None else cable + key
+            (self.tmp / f"{name}.toml").write_text(text.replace(cable, new))
+        job = ("--set", "model.name=bert-base", "--set", "method.name=ddp", "--set", "train.global_batch=64", "--set", "train.seq_len=128")
+        seconds = {}
+        for name in ("whole", "flow", "slow"):
+            for fidelity in ("analytic", "fluid", "chunk"):
+                where = ("--set", f"cluster.name={self.tmp / name}.toml:2", "--set", "cluster.world_size=16", "--fidelity", fidelity)
+                one = self.json("simulate", self.job(), *job, *where)
+                seconds[name, fidelity] = one["step_time_s"]["mean"]
+        for fidelity in ("analytic", "fluid", "chunk"):
+            self.assertGreater(seconds["flow", fidelity], 3 * seconds["whole", fidelity])
+            self.assertAlmostEqual(seconds["flow", fidelity] / seconds["slow", fidelity], 1, delta=0.02)
+
+    def test_gradients_reduced_once_need_shards(self):
+        self.refused("simulate", self.job(), "--set", "method.reduce_once=true", says=["method.reduce_once", "needs ZeRO 2 or 3"])
+
     def test_timings_are_apart(self):
         job = self.job()
         self.assertNotIn("timings", self.json("simulate", job))

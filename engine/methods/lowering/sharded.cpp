@@ -36,7 +36,6 @@ namespace {
 
 class Sharded final : public GradientSync {
  public:
-  /// `each`: each micro-batch's gradient becomes a shard.
   Sharded(int level, bool each) : level_(level), each_(each) {}
 
   bool bucket_per_segment(const plan::Plan&) const override { return level_ == 3; }
@@ -178,7 +177,7 @@ class Sharded final : public GradientSync {
     return stage.plan().exchange.reshard_group > 0 ? axis_named(stage.program(), "shard") : 0;
   }
   int level_;
-  bool each_;
+  bool each_;  // each micro-batch's gradient becomes a shard
 };
 
 }  // namespace

@@ -107,17 +107,37 @@ void Stage::to_host(const Bucket& bucket, program::Layout shard, int shift) {
   if (op != none && !plan_.keeps_gradients()) offloaded_.push_back(op);
 }
 
+int Stage::readers(Id segment) const {
+  if (model_.software.gathers == software::Gathers::shared) return 1;
+  switch (model_.segments[segment].kind) {
+    case model::SegmentKind::attention:
+      return model_.software.qkv_forward;
+    case model::SegmentKind::mlp:
+      return model_.family == model::Family::llama ? 2 : 1;  // gate and up
+    default:
+      return 1;
+  }
+}
+
+void Stage::on_tensor_ranks(program::Move move, const program::Ref& from, program::Ref to,
+                            const Action& action, int times) {
+  for (int i = 0; i < times; ++i) {
+    role_.op("tp", program::Collective{.channel = axis_channel(tp_), .move = move}, {from, to},
+             action.shift);
+    to.mode = program::Mode::add;  // the others join the first: nothing else reads it in between
+  }
+}
+
 Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
   if (!(plan_.mesh.sequence_parallel && tp_))
     return activations_.boundary(Boundary::input, segment, false);
   const Id copy = activations_.boundary(Boundary::gathered_input, segment, false, true);
   const int index = action.microbatch + (for_backward ? plan_.schedule.micro_batches : 0);
-  role_.op("tp",
-           program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_gather},
-           {ref(activations_.boundary(Boundary::input, segment, true), program::Slot::source,
-                program::Mode::read, action.microbatch, 0, {.shard = tp_}),
-            ref(copy, program::Slot::target, program::Mode::write, index)},
-           action.shift);
+  on_tensor_ranks(program::Move::all_gather,
+                  ref(activations_.boundary(Boundary::input, segment, true), program::Slot::source,
+                      program::Mode::read, action.microbatch, 0, {.shard = tp_}),
+                  ref(copy, program::Slot::target, program::Mode::write, index), action,
+                  readers(segment));
   return copy;
 }
 
@@ -188,24 +208,21 @@ void Stage::run_segment_forward(Id s, const Action& action) {
     refs.push_back(ref(activations_.saved(s), program::Slot::saved, program::Mode::write, mb));
   computed(role_.op("compute", work, std::move(refs), action.shift));
   if (!tp_) return;
-  const Id link = axis_channel(tp_);
-  if (head) {
-    role_.op("tp", program::Collective{.channel = link, .move = program::Move::all_gather},
-             {ref(out, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
-              ref(activations_.all_stats(), program::Slot::target, program::Mode::write, mb)},
-             action.shift);
-  } else if (sharded_sequence) {
-    role_.op("tp", program::Collective{.channel = link, .move = program::Move::reduce_scatter},
-             {ref(out, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
-              ref(activations_.boundary(Boundary::input, s + 1, true), program::Slot::target,
-                  program::Mode::write, mb, 0, {.shard = tp_})},
-             action.shift);
-  } else {
-    role_.op("tp", program::Collective{.channel = link, .move = program::Move::all_reduce},
-             {ref(out, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
-              ref(out, program::Slot::target, program::Mode::write, mb)},
-             action.shift);
-  }
+  const program::Ref sum =
+      ref(out, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_});
+  if (head)
+    on_tensor_ranks(program::Move::all_gather,
+                    ref(out, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
+                    ref(activations_.all_stats(), program::Slot::target, program::Mode::write, mb),
+                    action);
+  else if (sharded_sequence)
+    on_tensor_ranks(program::Move::reduce_scatter, sum,
+                    ref(activations_.boundary(Boundary::input, s + 1, true), program::Slot::target,
+                        program::Mode::write, mb, 0, {.shard = tp_}),
+                    action);
+  else
+    on_tensor_ranks(program::Move::all_reduce, sum,
+                    ref(out, program::Slot::target, program::Mode::write, mb), action);
 }
 
 void Stage::recompute_segment(Id s, Id input, int input_index, Id output, const Action& action) {
@@ -230,14 +247,11 @@ void Stage::sum_again(Id s, const Action& action) {
   const Id from =
       activations_.boundary(sharded_sequence ? Boundary::partial_again : Boundary::again, s, false);
   const Id to = activations_.boundary(Boundary::again, s, sharded_sequence);
-  role_.op("tp",
-           program::Collective{.channel = axis_channel(tp_),
-                               .move = sharded_sequence ? program::Move::reduce_scatter
-                                                        : program::Move::all_reduce},
-           {ref(from, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
-            ref(to, program::Slot::target, program::Mode::write, mb, 0,
-                {.shard = sharded_sequence ? tp_ : program::Axes{0}})},
-           action.shift);
+  on_tensor_ranks(sharded_sequence ? program::Move::reduce_scatter : program::Move::all_reduce,
+                  ref(from, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
+                  ref(to, program::Slot::target, program::Mode::write, mb, 0,
+                      {.shard = sharded_sequence ? tp_ : program::Axes{0}}),
+                  action);
 }
 
 Id Stage::recompute_layer(Id mlp, const Action& action) {
@@ -253,11 +267,10 @@ Id Stage::recompute_layer(Id mlp, const Action& action) {
   Id input = activations_.boundary(Boundary::again, mlp, sharded_sequence);
   if (sharded_sequence) {
     const Id whole = activations_.boundary(Boundary::gathered_again, mlp, false);
-    role_.op("tp",
-             program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_gather},
-             {ref(input, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
-              ref(whole, program::Slot::target, program::Mode::write, mb)},
-             action.shift);
+    on_tensor_ranks(program::Move::all_gather,
+                    ref(input, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
+                    ref(whole, program::Slot::target, program::Mode::write, mb), action,
+                    readers(mlp));
     input = whole;
   }
   recompute_segment(mlp, input, mb, none, action);
@@ -329,11 +342,9 @@ void Stage::run_segment_backward(Id s, program::Pass pass, const Action& action)
     Id grad = activations_.boundary(Boundary::grad, s + 1, sharded_sequence);
     if (sharded_sequence) {
       const Id copy = activations_.boundary(Boundary::gathered_grad, s + 1, false);
-      role_.op("tp",
-               program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_gather},
-               {ref(grad, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
-                ref(copy, program::Slot::target, program::Mode::write, mb)},
-               action.shift);
+      on_tensor_ranks(program::Move::all_gather,
+                      ref(grad, program::Slot::source, program::Mode::read, mb, 0, {.shard = tp_}),
+                      ref(copy, program::Slot::target, program::Mode::write, mb), action);
       grad = copy;
     }
     refs.push_back(ref(grad, program::Slot::grad_output, program::Mode::read, mb));
@@ -353,21 +364,16 @@ void Stage::run_segment_backward(Id s, program::Pass pass, const Action& action)
   append_gradients(refs, s, pass, action);
   backward_computed(role_.op("compute", work, std::move(refs), action.shift));
   if (!embedding && tp_) {
+    const program::Ref sum =
+        ref(grad_input, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_});
     if (sharded_sequence)
-      role_.op(
-          "tp",
-          program::Collective{.channel = axis_channel(tp_), .move = program::Move::reduce_scatter},
-          {ref(grad_input, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
-           ref(activations_.boundary(Boundary::grad, s, true), program::Slot::target,
-               program::Mode::write, mb, 0, {.shard = tp_})},
-          action.shift);
+      on_tensor_ranks(program::Move::reduce_scatter, sum,
+                      ref(activations_.boundary(Boundary::grad, s, true), program::Slot::target,
+                          program::Mode::write, mb, 0, {.shard = tp_}),
+                      action, readers(s));
     else
-      role_.op(
-          "tp",
-          program::Collective{.channel = axis_channel(tp_), .move = program::Move::all_reduce},
-          {ref(grad_input, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_}),
-           ref(grad_input, program::Slot::target, program::Mode::write, mb)},
-          action.shift);
+      on_tensor_ranks(program::Move::all_reduce, sum,
+                      ref(grad_input, program::Slot::target, program::Mode::write, mb), action);
   }
 }
 

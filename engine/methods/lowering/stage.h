@@ -133,6 +133,11 @@ class Stage {
   void receive(Exchanged what, program::Ref to, const Action& action);
   /// All-reduces the recomputed input of `segment`, or scatters it along the sequence.
   void sum_again(Id segment, const Action& action);
+  /// How often a segment's input is gathered, and the gradient of that input scattered.
+  int readers(Id segment) const;
+  /// The same collective of tensor ranks, so many times.
+  void on_tensor_ranks(program::Move move, const program::Ref& from, program::Ref to,
+                       const Action& action, int times = 1);
   /// The view of a segment's whole input. With sequence parallelism, gathers the input first.
   Id readable_input(Id segment, const Action& action, bool for_backward);
   std::vector<program::Ref> params(Id segment, const Action& action);

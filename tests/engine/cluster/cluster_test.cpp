@@ -270,6 +270,34 @@ TEST(Platform, HeadersOfTcpTakeTheirShare) {
   EXPECT_DOUBLE_EQ(bandwidth(", tcp_mtu = 9000"), 125e6 * 8948 / 9038);
 }
 
+/// Two devices a node, which share one link of 10 GB/s to the network.
+std::string three_nodes(const std::string& key) {
+  return "summary = \"s\"\n[[nodes]]\ncount = 3\ndevices = [\"H100\", \"H100\"]\nparts = "
+         "[\"host\"]\n"
+         "links = [{ from = \"gpu*\", to = \"host\", bandwidth = \"40GB/s\", latency = \"1us\" },\n"
+         "{ from = \"host\", to = \"fabric\", bandwidth = \"10GB/s\", latency = \"1us\"" +
+         key + " }]\n";
+}
+
+TEST(Platform, TransfersBetweenTwoNodesShareOneFlow) {
+  const Cluster c = load_cluster(write_platform(three_nodes(", flow_rate = \"2GB/s\"")));
+  EXPECT_DOUBLE_EQ(c.bandwidth(0, 2).value, 2e9);
+  EXPECT_DOUBLE_EQ(c.bandwidth(0, 1).value, 40e9) << "inside a node";
+  EXPECT_DOUBLE_EQ(load_cluster(write_platform(three_nodes(""))).bandwidth(0, 2).value, 10e9);
+  // The flow of the sender's link and that of the receiver's, each named after the other node.
+  EXPECT_EQ(names_of(c, 0, 4), (std::vector<std::string>{
+                                   "node0/gpu0>node0/host", "node0/host>fabric",
+                                   "fabric>node2/host", "node2/host>node2/gpu0",
+                                   "node0/host>fabric to node2", "fabric>node2/host from node0"}));
+  // Both devices of a node share the flow; another node has another one; the way back too.
+  const auto flow = [&](Id a, Id b) { return c.path(a, b)[4]; };
+  EXPECT_EQ(flow(0, 4), flow(1, 5));
+  EXPECT_NE(flow(0, 4), flow(0, 2));
+  EXPECT_NE(flow(0, 4), c.path(4, 0)[5]);
+  EXPECT_DOUBLE_EQ(c.networks()[0].value, 10e9) << "all flows of a node together";
+  EXPECT_DOUBLE_EQ(c.ways(0, 2).back().bandwidth.value, 2e9);
+}
+
 TEST(Platform, ThisMachineSharesItsCoresAndMemory) {
   const Cluster c = load_cluster("this-machine:4");
   EXPECT_EQ(c.devices().size(), 4U);
@@ -311,10 +339,12 @@ TEST(Platform, DataDirCanBeElsewhere) {
 }
 
 TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
-  EXPECT_THAT(test::message_of([] { load_cluster("papre"); }),
-              HasSubstr("cluster \"papre\" is not known; did you mean \"paper\"? known: a100-4nic, "
-                        "dgx-a100, dgx-a100-sharp, dgx-b200, dgx-h100, dgx1, grand-teton, h200x4, "
-                        "paper, paper-homogeneous, server-4090, this-machine"));
+  EXPECT_THAT(
+      test::message_of([] { load_cluster("papre"); }),
+      HasSubstr(
+          "cluster \"papre\" is not known; did you mean \"paper\"? known: a100-40, a100-4nic, "
+          "dgx-a100, dgx-a100-sharp, dgx-b200, dgx-h100, dgx1, grand-teton, h200x4, "
+          "paper, paper-homogeneous, server-4090, this-machine"));
   EXPECT_THAT(test::message_of([] { load_cluster("devices"); }), HasSubstr("is not known"));
   EXPECT_EQ(test::message_of([] { load_cluster("no/where.toml"); }),
             "cluster file \"no/where.toml\" does not exist");
@@ -357,6 +387,10 @@ TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
   EXPECT_THAT(error_of(node + link("{ from = \"gpu0\", to = \"fabric\", bandwidth = \"1GB/s\", "
                                    "latency = \"1us\", tcp_mtu = 100 }")),
               HasSubstr("must be 0 or at least 576"));
+  EXPECT_THAT(error_of("[[nodes]]\ndevices = [\"H100\", \"H100\"]\n" +
+                       link("{ from = \"gpu0\", to = \"gpu1\", bandwidth = \"1GB/s\", "
+                            "latency = \"1us\", flow_rate = \"1MB/s\" }")),
+              HasSubstr("flow_rate\": only a link to fabric carries flows between nodes"));
   EXPECT_THAT(error_of(node + "coutn = 2\n"),
               HasSubstr(":4: key \"nodes[0].coutn\": unknown; did you mean \"count\"?"));
   EXPECT_THAT(error_of(node + "[fabric]\noversubscription = 2\n"),

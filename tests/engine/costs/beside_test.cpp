@@ -107,5 +107,48 @@ TEST(Beside, PassesLoseAShareOfTheSecondsAndAtMostTheirOwn) {
   EXPECT_LT(step(1, true, slow), 1.3 * step(1, false, slow));
 }
 
+/// What passes of ZeRO-3 lose in a step on two nodes of two devices, whose cables carry 100 GB/s
+/// and share a NIC.
+double lost_on_two_nodes(BytesPerSecond nic) {
+  cluster::Cluster cluster;
+  const Id kind = cluster.add_kind({.name = "unit",
+                                    .memory = Bytes(1e12),
+                                    .peak_f32 = FlopsPerSecond(1e30),
+                                    .memory_bandwidth = BytesPerSecond(1e30),
+                                    .collective_share = 1e-3,
+                                    .launch = Seconds(1e-6)});
+  const Id fabric = cluster.add_vertex("fabric");
+  for (Id node = 0; node < 2; ++node) {
+    const Id inside = cluster.add_vertex("switch" + std::to_string(node), node);
+    for (Id i = 0; i < 2; ++i) {
+      const Id device = cluster.add_device("gpu" + std::to_string(2 * node + i), kind, node);
+      cluster.connect(cluster.vertex_of(device), inside, {}, BytesPerSecond(1e11), Seconds(1e-7));
+    }
+    cluster.connect(inside, fabric, {}, nic, Seconds(1e-4));
+  }
+  const auto seconds = [&](bool on_device) {
+    model::ModelSpec model = test::small_model(layers);
+    model.software.library.on_device = on_device;
+    const test::Rig rig(plan_with("zero3", 4, 1), model, cluster);
+    double busy = 0;
+    execution::Recording recording;
+    rig.run(recording);
+    for (const execution::Interval& i : recording.intervals)
+      if (std::holds_alternative<Compute>(rig.linked.program.roles[i.role].ops[i.op].work))
+        busy += i.end - i.start;
+    return busy;
+  };
+  return seconds(true) - seconds(false);
+}
+
+TEST(Beside, PassesLoseToAsManyChannelsAsFillTheNetwork) {
+  const double whole = lost_on_two_nodes(BytesPerSecond(1e11));
+  EXPECT_GT(whole, 0);
+  // Latencies decide how long the collectives take: a faster network changes nothing, and a quarter
+  // of it a quarter.
+  EXPECT_NEAR(lost_on_two_nodes(BytesPerSecond(1e12)), whole, 0.01 * whole);
+  EXPECT_NEAR(lost_on_two_nodes(BytesPerSecond(2.5e10)), whole / 4, 0.01 * whole);
+}
+
 }  // namespace
 }  // namespace rehearse::costs

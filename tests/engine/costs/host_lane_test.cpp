@@ -208,6 +208,21 @@ TEST(HostLane, AWaitForATransferStartsTheNextIssueAtItsEnd) {
   }
 }
 
+TEST(HostLane, ATransferTakesTimeOfItsOwn) {
+  software::Software how = host(2, 2);
+  how.transfer = Seconds(100 * us);
+  const Hosted h(test::plan_of("1f1b", 2, 1, 1, 2), how, 2);
+  int transfers = 0;
+  double issued = 0;
+  for (const program::Op& op : h.ops(1)) {
+    transfers += std::holds_alternative<program::Send>(op.work) ||
+                 std::holds_alternative<program::Recv>(op.work);
+    if (const auto* issue = std::get_if<program::Issue>(&op.work)) issued += issue->seconds;
+  }
+  EXPECT_EQ(transfers, 4);  // two micro-batches: receives an activation, sends a gradient
+  EXPECT_NEAR(issued, 2 * us * kernels_of(h, 1).all() + 4 * 100 * us, 1e-9);
+}
+
 TEST(HostLane, OfAHostThatTakesNoTimeIsNotThere) {
   software::Software how = host(0, 0, {HostWait::loss, HostWait::transfers, HostWait::update});
   how.library.launch = how.library.across = Seconds(1 * us);

@@ -88,8 +88,9 @@ class CheckpointKinds : public testing::Test {
  protected:
   double stall(const job::Checkpoint& c) { return seconds(price(c).stall).value; }
   CheckpointPrices price(const job::Checkpoint& c) {
-    return checkpoint_prices(c, state_, layout_, job_.cluster);
+    return checkpoint_prices(c, state_, layout_, job_.cluster, staging_);
   }
+  BytesPerSecond staging_ = {};
   job::Job job_ = job_of("name = \"ddp\"");
   Layout layout_ = layout_of(job_.cluster, job_.plan);
   StateBytes state_{.whole = 1.6e12, .of_rank = std::vector<double>(16, 1.6e12)};
@@ -116,6 +117,16 @@ TEST_F(CheckpointKinds, OfEachKind) {
   // Every rank's copy of the state comes over the network.
   EXPECT_NEAR(seconds(async.load).value, 8 * 1.6e12 / 400e9, 1e-6);
   EXPECT_EQ(async.group, 0);
+}
+
+TEST_F(CheckpointKinds, AFrameworkStagesNoFasterThanItsRate) {
+  staging_ = BytesPerSecond(0.5e9);
+  const CheckpointPrices slow = price({.kind = CheckpointKind::async});
+  EXPECT_NEAR(seconds(slow.stall).value, 0.1e12 / 0.5e9, 1e-6);
+  EXPECT_NEAR(stall({.kind = CheckpointKind::sharded}), 0.1e12 / 0.5e9, 1e-6);
+  EXPECT_NEAR(seconds(slow.load).value, 8 * 1.6e12 / 400e9, 1e-6) << "nothing is staged to load";
+  staging_ = BytesPerSecond(1e12);
+  EXPECT_NEAR(stall({.kind = CheckpointKind::async}), 0.1e12 / 48e9, 1e-6) << "the link is slower";
 }
 
 TEST_F(CheckpointKinds, OfPlacesThatANodesDeathDestroys) {

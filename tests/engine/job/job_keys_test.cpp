@@ -65,6 +65,8 @@ const std::map<std::string, Words> out_of_range = {
     {"software.host.backward", {"\"-1us\"", "\"2h\""}},
     {"software.host.micro_batch", {"\"-1us\"", "\"2h\""}},
     {"software.host.update", {"\"-1us\"", "\"2h\""}},
+    {"software.host.transfer", {"\"-1us\"", "\"2h\""}},
+    {"software.host.staging", {"\"1B/s\"", "\"100PB/s\""}},
     {"cluster.world_size", {"0", "-1", "99999999"}},
     {"cluster.memory_reserve", {"\"-1GB\"", "\"1e6EB\""}},
     {"method.pp", {"0", "-1", "99999999"}},

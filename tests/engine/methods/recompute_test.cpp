@@ -51,6 +51,39 @@ TEST(Recompute, ByLayersKeepsHalfAsManyInputs) {
     }
 }
 
+/// A trace of KempnerForge (PyTorch's DTensor, Llama, checkpoints of whole layers) has 12 gathers
+/// and 8 scatters a layer and micro-batch: benchmarks/profiling/13b_24gpu_profiling.md.
+TEST(Recompute, TensorRanksGatherOnceForEachProductWhereTheSoftwareDoes) {
+  const auto of_a_layer = [](software::Gathers gathers) {
+    const auto counted = [&](int layers) {
+      model::ModelSpec model = model::build_model({.name = "small",
+                                                   .family = model::Family::llama,
+                                                   .layers = layers,
+                                                   .hidden = 24,
+                                                   .heads = 12,
+                                                   .ffn = 48,
+                                                   .vocab = 96,
+                                                   .seq_len = 12});
+      model.software.gathers = gathers;
+      model.software.qkv_forward = model.software.qkv_backward = 3;
+      plan::Plan plan = plan_of(RecomputeUnit::layer, 1, 2, 1);
+      plan.mesh.sequence_parallel = true;
+      const link::LinkedProgram linked = link::link(compile(plan, model));
+      std::pair<int, int> gathers_scatters;
+      for (const program::Op& op : linked.program.roles[0].ops)
+        if (const auto* c = std::get_if<program::Collective>(&op.work)) {
+          gathers_scatters.first += c->move == program::Move::all_gather;
+          gathers_scatters.second += c->move == program::Move::reduce_scatter;
+        }
+      return gathers_scatters;
+    };
+    const auto three = counted(3), two = counted(2);
+    return std::pair(three.first - two.first, three.second - two.second);
+  };
+  EXPECT_EQ(of_a_layer(software::Gathers::shared), (std::pair{6, 5}));
+  EXPECT_EQ(of_a_layer(software::Gathers::each), (std::pair{12, 8}));
+}
+
 TEST(Recompute, ByLayersRunsEachSegmentOnceMoreAndSumsInBetween) {
   constexpr int layers = 4, tp = 2;
   const model::ModelSpec model = test::small_model(layers);

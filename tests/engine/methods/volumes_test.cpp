@@ -263,8 +263,9 @@ TEST_P(Volumes, EqualTheFormula) {
           if (can.max_zero == 3) check(plan, model);
           plan.exchange.reduce_once = true;
           if (can.max_zero == 3) check(plan, model);
-          plan.exchange.zero = 2, plan.exchange.keep_gathered = false;
-          if (can.max_zero == 3) check(plan, model);
+          plan.exchange.keep_gathered = false;
+          for (plan.exchange.zero = 2; plan.exchange.zero <= can.max_zero; ++plan.exchange.zero)
+            check(plan, model);
         }
       }
   // Refused: numbers of micro-batches that do not fit the number of stages.

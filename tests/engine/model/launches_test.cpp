@@ -81,6 +81,49 @@ TEST(Launches, SequenceParallelismDividesWhatIsComputedForEachTokenAlone) {
     }
 }
 
+TEST(Launches, UnderAutocastTheResidualStreamIsF32AndWeightsAreConverted) {
+  for (const bool own_kernels : {false, true}) {
+    software::Software plain;
+    plain.residual = software::Residual::fused;
+    plain.operators = own_kernels ? software::Operators::separate : software::Operators::fused;
+    software::Software cast = plain;
+    cast.autocast = true;
+    const auto more = [&](Pass pass) {
+      return total(gpt(0, cast), mlp, pass).bytes - total(gpt(0, plain), mlp, pass).bytes;
+    };
+    const double row = tokens * hidden, weights = 2.0 * hidden * 4 * hidden;
+    // Norm: reads 4 for 2, and writes 4 for 2 where a kernel converts that (6). Sum: 4, 2 and 4
+    // bytes for three times 2. Each weight: read in f32, written in bf16.
+    EXPECT_DOUBLE_EQ(more(Pass::forward),
+                     row * (own_kernels ? 2 + 2 + 6 : 2) + row * 4 + weights * 6);
+    // The residual's sum: 12 bytes for 6. Norm: 4 and 4 and 2 bytes for 5, and 4 and 2 for 5; all 4
+    // where kernels convert (6), also the result's gradient (6).
+    EXPECT_DOUBLE_EQ(more(Pass::backward),
+                     row * 6 + row * (own_kernels ? 12 + 8 - 10 + 12 : 10 + 6 - 10));
+    EXPECT_EQ(total(gpt(0, cast), mlp, Pass::forward, 1, DType::f32).bytes,
+              total(gpt(0, plain), mlp, Pass::forward, 1, DType::f32).bytes);
+  }
+}
+
+TEST(Launches, WhereEachProductGathersAKernelPutsEachTensorInOrder) {
+  software::Software shared;
+  shared.qkv_forward = shared.qkv_backward = 3;
+  software::Software each = shared;
+  each.gathers = software::Gathers::each;
+  const auto more = [&](Id segment, Pass pass, TensorSplit split) {
+    const Total a = total(gpt(0, shared, Family::llama), segment, pass, split),
+                b = total(gpt(0, each, Family::llama), segment, pass, split);
+    EXPECT_DOUBLE_EQ(b.bytes - a.bytes, (b.kernels - a.kernels) * 2 * tokens * hidden * 2);
+    return b.kernels - a.kernels;
+  };
+  // Query, key and value; gate and up; one for the result. The same for the gradients.
+  EXPECT_EQ(more(attention, Pass::forward, {4, true}), 4);
+  EXPECT_EQ(more(attention, Pass::backward, {4, true}), 4);
+  EXPECT_EQ(more(mlp, Pass::forward, {4, true}), 3);
+  EXPECT_EQ(more(mlp, Pass::backward, {4, true}), 3);
+  EXPECT_EQ(more(mlp, Pass::forward, 4), 0) << "nothing is gathered along the sequence";
+}
+
 TEST(Launches, HalvesOfABackwardAreTheWhole) {
   for (const Family family : {Family::gpt, Family::bert, Family::llama})
     for (const double dropout : {0.0, family == Family::llama ? 0.0 : 0.1})

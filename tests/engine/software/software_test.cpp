@@ -61,8 +61,9 @@ TEST(Software, TheDefaultIsTheShippedRehearse) {
 }
 
 TEST(Software, AnyHostTimeMakesTheHostBusy) {
-  for (const char* line : {"host.forward = \"1us\"\n", "host.backward = \"1us\"\n",
-                           "host.micro_batch = \"1us\"\n", "host.update = \"1us\"\n"})
+  for (const char* line :
+       {"host.forward = \"1us\"\n", "host.backward = \"1us\"\n", "host.micro_batch = \"1us\"\n",
+        "host.update = \"1us\"\n", "host.transfer = \"1us\"\n"})
     EXPECT_TRUE(load_software(written(line)).busy_host()) << line;
   // Waits of a host that takes no time delay nothing.
   EXPECT_FALSE(load_software(written("host.waits = [\"loss\"]\n")).busy_host());
@@ -83,6 +84,7 @@ qkv_forward = 3
 qkv_backward = 1
 bias = "kernel"
 bias_activation = true
+autocast = true
 residual = "fused"
 recompute_scores = true
 divides_tokens = true
@@ -97,11 +99,14 @@ on_device = true
 launch = "1us"
 in_node = "2us"
 across = "3us"
+gathers = "each"
 [host]
 forward = "4us"
 backward = "5us"
 micro_batch = "6us"
 update = "7us"
+transfer = "8us"
+staging = "9GB/s"
 waits = ["update", "loss"]
 )"));
   constexpr double us = 1e-6;
@@ -119,6 +124,7 @@ waits = ["update", "loss"]
                              .qkv_backward = 1,
                              .bias = Bias::kernel,
                              .bias_activation = true,
+                             .autocast = true,
                              .residual = Residual::fused,
                              .recompute_scores = true,
                              .divides_tokens = true,
@@ -128,10 +134,13 @@ waits = ["update", "loss"]
                              .tf32 = true,
                              .update_bytes = 12,
                              .library = library,
+                             .gathers = Gathers::each,
                              .forward_issue = Seconds(4 * us),
                              .backward_issue = Seconds(5 * us),
                              .microbatch = Seconds(6 * us),
                              .update = Seconds(7 * us),
+                             .transfer = Seconds(8 * us),
+                             .staging = BytesPerSecond(9e9),
                              .waits = {HostWait::update, HostWait::loss}};
   EXPECT_TRUE(unnamed(s) == unnamed(expected));
   EXPECT_TRUE(s.waits_for(HostWait::loss));
@@ -145,6 +154,7 @@ TEST(Software, EveryKeyChangesTheHashAndNoDescriptionDoes) {
     if (key.type == "number") return "0.5";
     if (key.type == "true or false") return "true";
     if (key.type == "duration") return "\"5us\"";
+    if (key.type == "bandwidth") return "\"1GB/s\"";
     if (key.type == "list of text") return "[\"loss\"]";
     if (key.path == "base") return "\"megatron-2021\"";
     if (key.path == "communication.library") return "\"nccl-2.20\"";
