@@ -1,5 +1,5 @@
-"""ZeRO 2 and 3 in pipelines, and stages of unequal numbers of layers, through the commands: bytes and memory in simulation, plans, real runs
-that end as one rank does, checkpoints that go on elsewhere, refusals."""
+"""ZeRO 2 and 3 in pipelines, and stages of unequal numbers of layers, through the commands: bytes and memory in simulation, plans, real
+runs that end as one rank does, checkpoints that go on elsewhere, refusals."""
 
 from cli_test_train_data import TrainingCase
 from recovery_case import sets

@@ -201,7 +201,10 @@ std::vector<Case> cases_of(const std::string& method) {
       });
   }
   if (can.interleave)
-    add(" interleaved", [](plan::Plan& p) { p.mesh.pp = 2, p.schedule.virtual_stages = 2; });
+    add(" interleaved, uneven", [](plan::Plan& p) {
+      p.mesh.pp = 2, p.schedule.virtual_stages = 2;
+      p.placement.partition = plan::Partition::layers, p.placement.stage_layers = {0, 2, 0};
+    });
   if (can.staleness) add(" staler", [](plan::Plan& p) { p.schedule.staleness = 2; });
   // With several servers, each gets a part of a gradient and may serve the workers in another
   // order, which a test cannot prescribe. AsynchronousWorkersLearn covers this case.
@@ -272,13 +275,6 @@ std::vector<Case> all_cases() {
        {.method = "zero2",
         .mesh = {.dp = 2},
         .schedule = {.recompute = true, .recompute_unit = plan::RecomputeUnit::layer}}},
-      {"interleaved, zero 3, uneven chunks, recomputing, clipped",
-       {.method = "interleaved",
-        .mesh = {.pp = 2, .dp = 2},
-        .schedule = {.micro_batches = 4, .recompute = true},
-        .exchange = {.zero = 3},
-        .placement = {.partition = plan::Partition::layers, .stage_layers = {0, 2, 0}},
-        .clip = true}},
       {"megatron of 8, zero 3, sequence parallel, unequal shares, clipped",
        {.method = "megatron",
         .mesh = {.pp = 2, .dp = 2, .tp = 2, .sequence_parallel = true},
