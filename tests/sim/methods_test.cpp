@@ -119,7 +119,7 @@ TEST_P(Methods, RunExactlyAsTheDryRunSays) {
                 1e-6);
     }
   // The refusals: too few stages, or numbers of micro-batches that do not suit the stages.
-  refusals.expect(GetParam(), {{"interleaved", 64}, {"pipedream-2bw", 9}});
+  refusals.expect(GetParam(), {{"interleaved", 96}, {"pipedream-2bw", 9}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, Methods, testing::ValuesIn(test::all_methods()),

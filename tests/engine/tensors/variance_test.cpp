@@ -182,7 +182,7 @@ TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
             ++linked_plans;
           }
   EXPECT_GE(linked_plans, 1);
-  refusals.expect(GetParam(), {{"interleaved", 40}, {"pipedream-2bw", 2}});
+  refusals.expect(GetParam(), {{"interleaved", 80}, {"pipedream-2bw", 2}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, ObservedMethods, testing::ValuesIn(test::all_methods()),
