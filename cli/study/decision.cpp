@@ -52,6 +52,8 @@ Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
           {"reshard_group", p.exchange.reshard_group},
           {"fp32_gradients", p.exchange.fp32_gradients},
           {"reduce_once", p.exchange.reduce_once},
+          {"prefetch", p.exchange.prefetch},
+          {"pending_buckets", p.exchange.pending_buckets},
           {"recompute", p.schedule.recompute},
           {"recompute_unit", name_of(p.schedule.recompute_unit)},
           {"recompute_layers", p.schedule.recompute_layers},

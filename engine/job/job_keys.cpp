@@ -130,6 +130,9 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
   plan.exchange.keep_gathered = c.flag("keep_gathered", false);
   plan.exchange.reduce_once = c.flag("reduce_once", false);
+  plan.exchange.prefetch = static_cast<int>(c.integer("prefetch", 1, between(0, 4096)));
+  plan.exchange.pending_buckets =
+      static_cast<int>(c.integer("pending_buckets", 2, between(1, 4096)));
   plan.exchange.shard_group = static_cast<int>(c.integer("shard_group", 0, natural));
   plan.exchange.reshard_group = static_cast<int>(c.integer("reshard_group", 0, natural));
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);

@@ -242,6 +242,14 @@ void check_groups(const Plan& plan) {
     refuse("reduce_once", "true",
            fmt::format("needs ZeRO 2 or 3; with ZeRO {} gradients are reduced once a step already",
                        x.zero));
+  if (x.prefetch != Exchange{}.prefetch && x.zero < 3)
+    refuse("prefetch", std::to_string(x.prefetch),
+           fmt::format("needs ZeRO 3; with ZeRO {} no weights are gathered for a pass", x.zero));
+  if (x.pending_buckets != Exchange{}.pending_buckets && !plan.shards_gradients() &&
+      plan.keeps_gradients())
+    refuse("pending_buckets", std::to_string(x.pending_buckets),
+           "needs ZeRO 2 or 3 without reduce_once, or offload with one micro-batch; otherwise the "
+           "gradients of all buckets stay until the update");
   if (x.shard_group > 0 && x.reshard_group > 0)
     refuse("reshard_group", std::to_string(x.reshard_group),
            "does not combine with shard_group, in which forward gathers inside a group already");

@@ -133,6 +133,12 @@ struct Exchange {
   /// ZeRO 2 and 3: whole gradients add up over micro-batches and are reduced once a step, as FSDP
   /// does under torch.distributed.pipelining. false: each micro-batch's gradient becomes a shard.
   bool reduce_once = false;
+  /// ZeRO-3: segments whose weights may be gathered before the pass that runs has ended. 0: a
+  /// gather waits for the pass before its own.
+  int prefetch = 1;
+  /// ZeRO 2 and 3, and optimizers on the host: buckets of whole gradients that wait for the network
+  /// or the host. The backward of the next one waits for the oldest.
+  int pending_buckets = 2;
   /// ZeRO in groups of so many data-parallel ranks, neighbours along the axis: a group shards all
   /// state, and groups have equal copies (hybrid sharding, Zhao et al., VLDB 2023, section 3.2.2).
   /// 0: one group of all ranks.

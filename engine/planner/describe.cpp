@@ -293,6 +293,11 @@ std::string summary_of(const plan::Plan& plan) {
   if (plan.exchange.zero > 0) parts.push_back(fmt::format("ZeRO-{}", plan.exchange.zero));
   if (plan.exchange.keep_gathered) parts.emplace_back("weights kept gathered");
   if (plan.exchange.reduce_once) parts.emplace_back("gradients reduced once");
+  if (plan.exchange.prefetch != plan::Exchange{}.prefetch)
+    parts.push_back(fmt::format("gathers {} segments ahead", plan.exchange.prefetch));
+  if (plan.exchange.pending_buckets != plan::Exchange{}.pending_buckets)
+    parts.push_back(fmt::format("{} pending bucket{}", plan.exchange.pending_buckets,
+                                plan.exchange.pending_buckets == 1 ? "" : "s"));
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
   if (plan.schedule.recompute) parts.emplace_back("recomputation");

@@ -193,12 +193,15 @@ at::Tensor RankMemory::state(Id storage, std::int64_t step, int age) const {
   return version(storage, step, age);
 }
 
+bool RankMemory::host_reaches(Id storage) const {
+  return !device_.asynchronous() || role_.storages[storage].place == program::Place::host;
+}
+
 HostBytes RankMemory::host(Id storage, std::int64_t step, int age) const {
   const at::Tensor& tensor = version(storage, step, age);
   const auto* const inside = static_cast<const std::byte*>(tensor.data_ptr());
   const std::size_t size = tensor.nbytes();
-  if (!device_.asynchronous() || role_.storages[storage].place == program::Place::host)
-    return {.bytes = {inside, size}};
+  if (host_reaches(storage)) return {.bytes = {inside, size}};
   auto copy = std::make_shared<std::vector<std::byte>>(size);
   device_.fetch(inside, copy->data(), static_cast<std::int64_t>(size));
   const std::span<const std::byte> bytes(*copy);
@@ -207,11 +210,14 @@ HostBytes RankMemory::host(Id storage, std::int64_t step, int age) const {
 
 void RankMemory::edit(Id storage, std::int64_t step, int age,
                       const std::function<void(std::span<std::byte>)>& change) {
-  const HostBytes found = host(storage, step, age);  // our own bytes, or our own copy of them
-  change({const_cast<std::byte*>(found.data()), found.size()});
-  if (found.copy != nullptr)
-    device_.store(static_cast<std::byte*>(version(storage, step, age).data_ptr()), found.data(),
-                  static_cast<std::int64_t>(found.size()));
+  const at::Tensor& tensor = version(storage, step, age);
+  auto* const inside = static_cast<std::byte*>(tensor.data_ptr());
+  if (host_reaches(storage)) return change({inside, tensor.nbytes()});
+  std::vector<std::byte> copy(tensor.nbytes());
+  const auto size = static_cast<std::int64_t>(copy.size());
+  device_.fetch(inside, copy.data(), size);
+  change(copy);
+  device_.store(inside, copy.data(), size);
 }
 
 std::byte* RankMemory::address(Id storage, std::int64_t step, int age) const {

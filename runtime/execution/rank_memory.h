@@ -99,6 +99,8 @@ class RankMemory {
   }
   std::string name_of(const Operand& operand) const;
   const at::Tensor& version(Id storage, std::int64_t step, int age) const;
+  /// Whether the host may read and write a storage in place while nothing runs on the device.
+  bool host_reaches(Id storage) const;
   void touch(const Operand& operand, std::size_t instance, bool writes) const;
 
   Device& device_;

@@ -82,6 +82,35 @@ class ShardGroups(TrainingCase):
         self.assertEqual((on["first_step"], on["end_step"]), (4, 8))
         self.assertAlmostEqual(on["last_loss"], plain["last_loss"], delta=1e-4)
 
+    def test_more_ahead_saves_time_and_takes_memory(self):
+        def cost(**keys):
+            found = self.simulated(**keys)
+            return found["step_time_s"]["mean"], max(found["peak_memory_bytes"].values())
+
+        plain, far, none = cost(), cost(prefetch=3, pending_buckets=4), cost(prefetch=0, pending_buckets=1)
+        self.assertEqual(cost(prefetch=1, pending_buckets=2), plain)
+        self.assertLess(far[0], plain[0])
+        self.assertGreater(far[1], plain[1])
+        self.assertGreater(none[0], plain[0])
+        job = self.tmp / "cluster.toml"
+        path = self.tmp / "ahead.toml"
+        self.rehearse("plan", job, *sets({"method.prefetch": 3, "method.pending_buckets": 4}), "-o", path)
+        self.assertIn("prefetch = 3\npending_buckets = 4\n", path.read_text())
+        job.write_text(CLUSTER.replace('{ name = "zero3", precision = "bf16" }', f'{{ plan = "{path}" }}'))
+        planned = self.json("simulate", job)
+        self.assertEqual((planned["step_time_s"]["mean"], max(planned["peak_memory_bytes"].values())), far)
+
+    def test_what_runs_ahead_changes_no_bit(self):
+        def losses(name, **keys):
+            keys = {f"method.{key}": value for key, value in keys.items()} | {"train.out": self.tmp / name / "out"}
+            self.rehearse("train", self.job(), "--nproc", 2, *sets({"method.name": "zero3", "method.dp": 2} | keys))
+            return self.losses(self.tmp / name)
+
+        plain = losses("plain")
+        self.assertGreater(len(plain), 3)
+        for prefetch, pending in ((0, 1), (5, 7)):
+            self.assertEqual(losses(f"ahead-{prefetch}", prefetch=prefetch, pending_buckets=pending), plain)
+
     def test_refusals(self):
         for keys, words in (
             ({"shard_group": 5}, ["method.shard_group", "divide the 16", "nearest: 4"]),
@@ -92,6 +121,10 @@ class ShardGroups(TrainingCase):
             ({"keep_gathered": "true", "reshard_group": 4}, ["method.reshard_group", "keep_gathered"]),
             ({"name": "topk-sync", "zero": 1, "shard_group": 4}, ["method.shard_group", "packets"]),
             ({"name": "hsdp", "zero": 1}, ["method.zero", "level 3"]),
+            ({"name": "zero2", "prefetch": 2}, ["method.prefetch", "needs ZeRO 3"]),
+            ({"name": "zero1", "pending_buckets": 3}, ["method.pending_buckets", "needs ZeRO 2 or 3 without reduce_once"]),
+            ({"reduce_once": "true", "pending_buckets": 3}, ["method.pending_buckets", "without reduce_once"]),
+            ({"pending_buckets": 0}, ["method.pending_buckets", "1"]),
         ):
             with self.subTest(**keys):
                 job = self.tmp / "cluster.toml"

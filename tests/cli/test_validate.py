@@ -104,7 +104,7 @@ class Validate(CliTestCase):
         """Four GPUs of a node: FSDP alone is fastest, tensor parallelism alone slowest; and FSDP between nodes costs something."""
         one = self.validate("kempner-h200")
         self.assertEqual(one["check"]["refused"] + one["calibrate"]["refused"], 0)
-        self.assertLess(one["check"]["mean_abs_error"], 0.1)
+        self.assertLess(one["check"]["mean_abs_error"], 0.07)
         tokens = {"7b-fsdp4-tp1": 32, "7b-fsdp2-tp2": 16, "7b-fsdp1-tp4": 8, "7b-fsdp8-tp4": 64}
         speed = {row["row"]: tokens[row["row"]] / row["predicted_s"] for row in one["rows"] if row["row"] in tokens}
         self.assertGreater(speed["7b-fsdp4-tp1"], speed["7b-fsdp2-tp2"])

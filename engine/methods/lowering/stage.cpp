@@ -97,7 +97,8 @@ void Stage::computed(Id op) {
 void Stage::backward_computed(Id op) {
   computed(op);
   for (const std::vector<Id>* ends : {&reduced_, &offloaded_})
-    if (ends->size() >= 2) role_.throttle(op, (*ends)[ends->size() - 2]);
+    if (const Id end = back(*ends, plan_.exchange.pending_buckets); end != none)
+      role_.throttle(op, end);
 }
 
 void Stage::to_host(const Bucket& bucket, program::Layout shard, int shift) {

@@ -72,16 +72,16 @@ class Stage {
   /// The views of a parameter group.
   Id weight(Id group) const { return weights_[group]; }
   Id grad(Id group) const { return grads_[group]; }
-  /// Records the op after which a rank keeps its shard of a bucket's gradient only. The backward
-  /// that makes the gradient of the next bucket but one waits for it (see `backward_computed`).
+  /// Records the op after which a rank keeps its shard of a bucket's gradient only. A later
+  /// backward waits for it (see `backward_computed`).
   void reduced(Id op) { reduced_.push_back(op); }
   /// Copies a bucket's summed gradient to the host, where the plan's optimizer is there.
   void to_host(const Bucket& bucket, program::Layout shard, int shift);
   /// True the first time that a key is seen in this stage.
   bool once(const std::string& key) { return seen_.insert(key).second; }
-  /// The compute op that a prefetch of weights waits for, so that it runs at most one segment
-  /// ahead: the last but one. none: no wait.
-  Id prefetch_gate() const { return history_.size() < 2 ? none : history_[history_.size() - 2]; }
+  /// The compute op that a gather of weights waits for, so that it runs at most `prefetch` segments
+  /// ahead. none: no wait.
+  Id prefetch_gate() const { return back(history_, 1 + plan_.exchange.prefetch); }
 
  private:
   void forward(const Action& action);
@@ -146,10 +146,16 @@ class Stage {
   program::Compute compute(Id segment, program::Pass pass, const Action& action) const;
   /// Records a compute op for throttles.
   void computed(Id op);
-  /// The same for an op that makes gradients. It waits until the last bucket but one has been
-  /// reduced to its shard and copied to the host. Otherwise gradients that wait for the network
-  /// would fill the device, with more of them for every micro-batch.
+  /// The same for an op that makes gradients. It waits until at most `pending_buckets` buckets are
+  /// still to be reduced to their shards or copied to the host, with the one that the op begins.
+  /// Otherwise gradients that wait for the network would fill the device, with more of them for
+  /// every micro-batch.
   void backward_computed(Id op);
+  /// The op that comes so many places before the end; none: there are fewer.
+  static Id back(const std::vector<Id>& ops, int places) {
+    const auto from_end = static_cast<std::size_t>(places);
+    return ops.size() < from_end ? none : ops[ops.size() - from_end];
+  }
 
   program::Program& program_;
   const plan::Plan& plan_;

@@ -31,11 +31,11 @@ auto members_of(const plan::Plan& plan) {
   const auto& [pp, dp, tp, order, servers, sequence_parallel, cp, context] = mesh;
   const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline, recompute,
                recompute_unit, recompute_layers] = schedule;
-  const auto& [zero, keep_gathered, reduce_once, shard_group, reshard_group, fp32_gradients,
-               offload, bucket, collective, density, s_min, s_max, selector, feedback, reduction,
-               coding, layers, observe, bits, block, error_feedback, rank, warm_start, start,
-               freeze, cycle_time, response_cache, fused_after, credit, local_ranks,
-               server_placement, push_order, averaging] = exchange;
+  const auto& [zero, keep_gathered, reduce_once, prefetch, pending_buckets, shard_group,
+               reshard_group, fp32_gradients, offload, bucket, collective, density, s_min, s_max,
+               selector, feedback, reduction, coding, layers, observe, bits, block, error_feedback,
+               rank, warm_start, start, freeze, cycle_time, response_cache, fused_after, credit,
+               local_ranks, server_placement, push_order, averaging] = exchange;
   const auto& [local_steps, outer_lr, outer_momentum, graph, degree, graph_seed] = averaging;
   // `partition` and `stage_layers` say how to make `stages`, which the file contains.
   const auto& [stages, partition, stage_layers, rank_to_device, node_of] = placement;
@@ -70,6 +70,8 @@ auto members_of(const plan::Plan& plan) {
                     save_every > 0 ? save_group : 1,
                     keep_gathered,
                     reduce_once,
+                    prefetch,
+                    pending_buckets,
                     shard_group,
                     reshard_group,
                     fp32_gradients,
@@ -132,6 +134,7 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   p.mesh.sequence_parallel = draw.coin(), p.schedule.recompute = draw.coin(),
   p.exchange.keep_gathered = draw.coin(), p.exchange.reduce_once = draw.coin(),
   p.exchange.fp32_gradients = draw.coin();
+  p.exchange.prefetch = draw(0, 4), p.exchange.pending_buckets = draw(1, 4);
   p.exchange.shard_group = draw(0, 4), p.exchange.reshard_group = draw(0, 4);
   p.exchange.offload = static_cast<plan::Offload>(draw(0, 1));
   p.schedule.recompute_unit = static_cast<plan::RecomputeUnit>(draw(0, 2));

@@ -168,6 +168,26 @@ TEST(StateMemory, OfWholeGradientsIsThatOfAFewBuckets) {
     EXPECT_LT(growth(method) - growth("ddp"), gradients / 20) << method;
 }
 
+// With each segment that may be gathered ahead, ZeRO 3 holds the weights of one more; with each
+// bucket that may wait for its reduce-scatter, the gradients of one more. A layer has two segments.
+TEST(StateMemory, GrowsWithWhatMayRunAhead) {
+  const model::ModelSpec model = untied(12);
+  const auto held = [&](int prefetch, int pending_buckets) {
+    const plan::Plan plan{
+        .method = "zero3",
+        .mesh = {.dp = 4},
+        .schedule = {.micro_batches = 2},
+        .exchange = {.prefetch = prefetch, .pending_buckets = pending_buckets}};
+    return static_cast<double>(memory_of(plan, model).value);
+  };
+  const double layer = 4.0 * static_cast<double>(parameters_of(model) - parameters_of(untied(11)));
+  const double plain = held(1, 2);
+  EXPECT_LT(held(0, 2), plain);
+  EXPECT_NEAR((held(5, 2) - held(3, 2)) / layer, 1, 0.1);
+  EXPECT_NEAR((held(1, 6) - held(1, 4)) / layer, 1, 0.1);
+  EXPECT_LT(held(1, 1), plain);
+}
+
 TEST(StateMemory, OfTwoVersionsHasEveryWeightTwice) {
   const model::ModelSpec model = untied(8);
   std::int64_t twice = 0;

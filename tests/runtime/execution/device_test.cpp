@@ -2,13 +2,20 @@
 // host, in real processes and rank by rank: the same bits as on the CPU, no memory within the
 // host's reach, and each wait that matters is missed when it is dropped.
 #include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
+#include <mutex>
 #include <set>
+#include <vector>
 
 #include "engine/link/hazards.h"
 #include "engine/methods/strategy.h"
@@ -97,6 +104,46 @@ TEST(QueuesMemory, IsForBodiesOnly) {
   EXPECT_THROW(memory.state(weights.storage, 1, 1), ProgramError);
   memory.edit(weights.storage, 1, 1, [](std::span<std::byte> bytes) { bytes[0] = std::byte{7}; });
   EXPECT_EQ(memory.host(weights.storage, 1, 1).bytes[0], std::byte{7});
+}
+
+// What a value held becomes NaN when its last user has released it.
+TEST(QueuesMemory, OverwritesWhatNobodyMayRead) {
+  const auto device = make_device("queues", 0);
+  const link::LinkedProgram linked =
+      link::link(program_of(conformance_job({.method = "ddp", .mesh = {.dp = 2}}, "", 1)));
+  RankMemory memory(*device, linked.program, 0, 0);
+  const auto whole_value = [&] {
+    for (const program::Op& op : linked.program.roles[0].ops)
+      for (const program::Ref& ref : op.refs)
+        if (const Operand found = memory.operand(ref); found.value && found.whole &&
+                                                       found.slot != program::Slot::saved &&
+                                                       found.dtype == program::DType::f32)
+          return found;
+    throw ProgramError("no op writes a whole value");
+  };
+  const Operand value = whole_value();
+  memory.add_last_user(value);
+  memory.add_last_user(value);
+  memory.drop_values();
+  std::vector<float> held(static_cast<std::size_t>(value.elements), 1);
+  std::size_t kept = 0;  // elements that are unharmed after the first of two releases
+  std::function<void()> use = [&] {
+    const std::int64_t step = value.age;
+    memory.set(value, step, at::from_blob(held.data(), {value.elements}));
+    memory.release(value, step + value.age);
+    kept = static_cast<std::size_t>(std::ranges::count(held, 1.0F));
+    memory.release(value, step + value.age);
+  };
+  const auto stream = device->stream("compute");
+  stream->launch({.run = [](void* self,
+                            const Body&) { (*static_cast<std::function<void()>*>(self))(); },
+                  .self = &use,
+                  .lane = 0,
+                  .op = 0,
+                  .step = 1});
+  stream->synchronize();
+  EXPECT_EQ(kept, held.size());
+  EXPECT_TRUE(std::ranges::all_of(held, [](float one) { return std::isnan(one); }));
 }
 
 /// Runs the lanes of one rank for some steps; its ops touch what they read and write, and do no
@@ -227,6 +274,41 @@ TEST_P(DroppedWaits, AreMissed) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(All, DroppedWaits, testing::ValuesIn(exact_methods()), test::method_name);
+
+// The device holds the first op of each step until the host has begun the next one. When the host
+// begins a step, the main lane has ended all steps but the last one.
+TEST(QueuesRun, TheHostIsAheadAndNoMoreThanAStepOfTheMainLane) {
+  constexpr std::int64_t steps = 50;
+  const auto device = make_device("queues", 0);
+  std::mutex lock;
+  std::condition_variable changed;
+  std::int64_t begun = 0, ended = 0;  // steps
+  const std::vector<TaskLane> lanes = {{.name = "compute", .tasks = {{.op = 0}, {.op = 1}}}};
+  LaneRunner runner(*device, 2, lanes, 0,
+                    {.execute =
+                         [&](Id op, std::int64_t step) {
+                           std::unique_lock guard(lock);
+                           if (op == 1) {
+                             ended = step + 1;
+                           } else if (step + 1 < steps) {
+                             EXPECT_TRUE(changed.wait_for(guard, std::chrono::minutes(1),
+                                                          [&] { return begun > step + 1; }))
+                                 << "the host waits for step " << step;
+                           }
+                           return true;
+                         },
+                     .begin_step =
+                         [&](std::int64_t step) {
+                           const std::lock_guard guard(lock);
+                           begun = step + 1;
+                           EXPECT_GE(ended, step - 1) << "at the begin of step " << step;
+                           changed.notify_all();
+                           return true;
+                         },
+                     .stepped = [](std::int64_t) {}});
+  EXPECT_EQ(runner.run(0, steps), steps);
+  EXPECT_EQ(ended, steps);
+}
 
 TEST(QueuesRun, EndsWithTheOpsThatNothingOrders) {
   ScratchFolder data, out;
