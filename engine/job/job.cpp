@@ -72,9 +72,11 @@ const methods::Strategy& find_method(const Config& section, const std::string& n
 }
 
 /// Loads the cluster. The local machine (a cluster with shared cores) gets as many devices as the
-/// job has ranks, unless the cluster's name states a number ("name:4").
-cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int servers) {
-  return at_key(section, "name", [&] {
+/// job has ranks, unless the cluster's name states a number ("name:4"). The library is part of the
+/// cluster's hash, by which a plan file knows its cluster.
+cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int servers,
+                              const software::Library& library) {
+  cluster::Cluster opened = at_key(section, "name", [&] {
     cluster::Cluster cluster = cluster::load_cluster(keys.cluster);
     if (cluster.shared_cores() == 0 || keys.cluster.find(':') != std::string::npos) return cluster;
     std::int64_t ranks =
@@ -83,6 +85,8 @@ cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int se
     return cluster::load_cluster(
         fmt::format("{}:{}", keys.cluster, keys.world_size.value_or(ranks)));
   });
+  opened.use_library(library);
+  return opened;
 }
 
 void check_precision(const Config& section, const plan::Plan& plan,
@@ -127,7 +131,7 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
                        fmt::format("{} stages need at least as many layers; {} has {}; at "
                                    "most {}",
                                    *keys.pp, job.model.name, job.model.layers, job.model.layers));
-  job.cluster = open_cluster(cluster, keys, job.plan.mesh.servers);
+  job.cluster = open_cluster(cluster, keys, job.plan.mesh.servers, job.model.software.library);
   check_profile(cluster, job);
 
   std::vector<Id> devices = choose_devices(cluster, keys.devices, job.cluster);
@@ -168,7 +172,7 @@ void read_plan(const Config& file, const JobKeys& keys, Job& job) {
   job.plan_file = keys.plan_file;
   JobKeys sized = keys;
   sized.world_size = world_size_of_plan(keys.plan_file);
-  job.cluster = open_cluster(cluster, sized, 0);
+  job.cluster = open_cluster(cluster, sized, 0, job.model.software.library);
   check_profile(cluster, job);
   job.plan = load_plan(keys.plan_file, job.model, job.cluster);
   try {
@@ -294,7 +298,6 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   else
     read_plan(file, keys, job);
   check_library(file, job);
-  job.cluster.use_library(job.model.software.library);
   if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
   check_countable(file.section("train"), job);
 

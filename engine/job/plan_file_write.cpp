@@ -131,7 +131,7 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
     w.number("prefetch", plan.exchange.prefetch);
   if (plan.exchange.pending_buckets != plan::Exchange{}.pending_buckets)  // see recompute_unit
     w.number("pending_buckets", plan.exchange.pending_buckets);
-  if (plan.exchange.shard_group > 0)                           // see recompute_unit
+  if (plan.exchange.shard_group > 0)  // see recompute_unit
     w.number("shard_group", plan.exchange.shard_group);
   if (plan.exchange.reshard_group > 0)  // see recompute_unit
     w.number("reshard_group", plan.exchange.reshard_group);

@@ -7,9 +7,9 @@
 namespace rehearse::planner {
 
 std::string ContentionGuess::class_of(const plan::Plan& plan) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", plan.mesh.pp, plan.mesh.dp, plan.mesh.tp,
-                     plan.mesh.order, name_of(plan.schedule.pipeline), plan.exchange.zero,
-                     plan.exchange.keep_gathered, plan.exchange.reduce_once,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", plan.mesh.pp, plan.mesh.dp,
+                     plan.mesh.tp, plan.mesh.order, name_of(plan.schedule.pipeline),
+                     plan.exchange.zero, plan.exchange.keep_gathered, plan.exchange.reduce_once,
                      plan.exchange.prefetch, plan.exchange.pending_buckets,
                      plan.exchange.shard_group, plan.exchange.reshard_group,
                      plan.exchange.layers.empty());

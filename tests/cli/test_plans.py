@@ -148,6 +148,15 @@ class Planned(CliTestCase):
         self.plan.write_text(self.plan.read_text().replace("zero = 0", "zero = 1"))
         self.refused("simulate", job, says=["plan.toml:2", '"hash"', "edited"])
 
+    def test_a_plan_for_a_communication_library_is_used_again(self):
+        bare = 'model.name = "gpt2-124m"\ncluster.name = "dgx-a100:1"\nsoftware.name = "megatron-core"\n'
+        stated = self.job(bare + 'method = { name = "ddp", precision = "bf16" }\ntrain.global_batch = 64\n', "stated.toml")
+        self.rehearse("plan", stated, "-o", self.tmp / "library.toml")
+        planned = self.json("simulate", self.job(bare + f'method.plan = "{self.tmp}/library.toml"\n'), "--fidelity", "analytic")
+        self.assertEqual(planned["cluster_hash"], self.json("simulate", stated, "--fidelity", "analytic")["cluster_hash"])
+        more = ["--set", "software.name=megatron-2022"]  # it states no library
+        self.refused("simulate", self.job(bare + f'method.plan = "{self.tmp}/library.toml"\n'), *more, says=["made_for"])
+
     def refuses(self, job, *says, **options):
         self.refused("train", job, "--nproc", "2", "--rehearsed", says=["--rehearsed", *says],
                      **options)  # fmt: skip

@@ -101,18 +101,19 @@ class Validate(CliTestCase):
         self.assertLess(self.validate(*row, "--set", "software.communication.on_device=false")["rows"][0]["error"], -0.1)
 
     def test_llama_on_h200_keeps_the_measured_order(self):
-        """Four GPUs of a node: FSDP alone is fastest, tensor parallelism alone slowest; and FSDP between nodes costs something."""
+        """Four GPUs of a node: FSDP alone is fastest, tensor parallelism alone slowest. Between nodes, FSDP that gathers whole layers
+        ahead is as fast as measured, and FSDP that gathers half a layer ahead is not."""
         one = self.validate("kempner-h200")
         self.assertEqual(one["check"]["refused"] + one["calibrate"]["refused"], 0)
-        self.assertLess(one["check"]["mean_abs_error"], 0.07)
-        tokens = {"7b-fsdp4-tp1": 32, "7b-fsdp2-tp2": 16, "7b-fsdp1-tp4": 8, "7b-fsdp8-tp4": 64}
+        self.assertLess(one["check"]["mean_abs_error"], 0.065)
+        self.assertLess(max(abs(row["error"]) for row in one["rows"]), 0.19)
+        tokens = {"7b-fsdp4-tp1": 32, "7b-fsdp2-tp2": 16, "7b-fsdp1-tp4": 8}
         speed = {row["row"]: tokens[row["row"]] / row["predicted_s"] for row in one["rows"] if row["row"] in tokens}
         self.assertGreater(speed["7b-fsdp4-tp1"], speed["7b-fsdp2-tp2"])
         self.assertGreater(speed["7b-fsdp2-tp2"], speed["7b-fsdp1-tp4"])
-        self.assertTrue(0.7 < speed["7b-fsdp8-tp4"] / 8 / speed["7b-fsdp1-tp4"] < 0.96, speed)  # measured 0.78
-        # One sequence of 175 billion parameters waits for the network alone; gathers of each product cost tensor parallelism.
-        row = ("kempner-h200", "--row", "175b-fsdp90-tp4-mb1")
-        self.assertLess(abs(self.validate(*row)["rows"][0]["error"]), 0.1)
+        row = ("kempner-h200", "--row", "70b-fsdp40-tp4-june")
+        self.assertLess(abs(self.validate(*row)["rows"][0]["error"]), 0.02)
+        self.assertGreater(self.validate(*row, "--set", "method.prefetch=1")["rows"][0]["error"], 0.05)
         row = ("kempner-h200", "--row", "7b-fsdp2-tp2")
         self.assertGreater(self.validate(*row)["rows"][0]["error"], -0.06)
         self.assertLess(self.validate(*row, "--set", "software.communication.gathers=shared")["rows"][0]["error"], -0.08)

@@ -169,22 +169,22 @@ TEST(StateMemory, OfWholeGradientsIsThatOfAFewBuckets) {
 }
 
 // With each segment that may be gathered ahead, ZeRO 3 holds the weights of one more; with each
-// bucket that may wait for its reduce-scatter, the gradients of one more. A layer has two segments.
+// bucket that may wait for its reduce-scatter, the gradients of one more. A layer has two segments,
+// an attention of a third of its parameters and an MLP of two thirds.
 TEST(StateMemory, GrowsWithWhatMayRunAhead) {
   const model::ModelSpec model = untied(12);
   const auto held = [&](int prefetch, int pending_buckets) {
-    const plan::Plan plan{
-        .method = "zero3",
-        .mesh = {.dp = 4},
-        .schedule = {.micro_batches = 2},
-        .exchange = {.prefetch = prefetch, .pending_buckets = pending_buckets}};
+    const plan::Plan plan{.method = "zero3",
+                          .mesh = {.dp = 4},
+                          .schedule = {.micro_batches = 2},
+                          .exchange = {.prefetch = prefetch, .pending_buckets = pending_buckets}};
     return static_cast<double>(memory_of(plan, model).value);
   };
   const double layer = 4.0 * static_cast<double>(parameters_of(model) - parameters_of(untied(11)));
   const double plain = held(1, 2);
   EXPECT_LT(held(0, 2), plain);
-  EXPECT_NEAR((held(5, 2) - held(3, 2)) / layer, 1, 0.1);
-  EXPECT_NEAR((held(1, 6) - held(1, 4)) / layer, 1, 0.1);
+  EXPECT_NEAR((held(11, 2) - held(7, 2)) / layer, 2, 0.1);
+  EXPECT_NEAR((held(1, 11) - held(1, 7)) / layer, 2, 0.1);
   EXPECT_LT(held(1, 1), plain);
 }
 

@@ -135,12 +135,12 @@ TEST(QueuesMemory, OverwritesWhatNobodyMayRead) {
     memory.release(value, step + value.age);
   };
   const auto stream = device->stream("compute");
-  stream->launch({.run = [](void* self,
-                            const Body&) { (*static_cast<std::function<void()>*>(self))(); },
-                  .self = &use,
-                  .lane = 0,
-                  .op = 0,
-                  .step = 1});
+  stream->launch(
+      {.run = [](void* self, const Body&) { (*static_cast<std::function<void()>*>(self))(); },
+       .self = &use,
+       .lane = 0,
+       .op = 0,
+       .step = 1});
   stream->synchronize();
   EXPECT_EQ(kept, held.size());
   EXPECT_TRUE(std::ranges::all_of(held, [](float one) { return std::isnan(one); }));
