@@ -9,7 +9,7 @@ import matplotlib.colors
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from report_case import CURVE, LONG_RUN, VALIDATION
 
-from plots import accuracy, collective, figure2, goodput, inputs, style, table2
+from plots import accuracy, collective, figure2, figure3, goodput, inputs, style, table2
 
 
 def sample(mean, ci95=0.1):
@@ -163,3 +163,35 @@ class Figure2(unittest.TestCase):
         figure2.forms(axis, FIGURE["feedback"])
         self.assertEqual(set(axis.get_legend_handles_labels()[1]), {"dense", "literal"})
         self.assertEqual([tick.get_text() for tick in axis.get_xticklabels()], ["1", "10"])
+
+
+RACE = {
+    "curves": [
+        {"variant": "megatron", "steps": [10, 20], "losses": [[5, 4], [5, 4.2]]},
+        {"variant": "topk-sync", "steps": [10, 20], "losses": [[6, 5], [6, 5.4]]},
+    ],
+    "target": 5.4,
+    "clocks": {
+        "slow": [{"variant": "megatron", "step_time_s": sample(0.5)}, {"variant": "topk-sync", "step_time_s": sample(0.25)}],
+        "fast": [{"variant": "megatron", "step_time_s": sample(0.05)}, {"variant": "topk-sync", "step_time_s": sample(0.1)}],
+    },
+}
+
+
+class Figure3(unittest.TestCase):
+    def test_same_bytes(self):
+        self.assertEqual(figure3.draw(RACE), figure3.draw(RACE))
+
+    def test_a_step_of_each_method_takes_its_own_time(self):
+        for name, ends in {"slow": (10, 5), "fast": (1, 2)}.items():
+            _, axis = style.figure(4, 3)
+            figure3.panel(axis, name, RACE["clocks"][name], RACE["curves"], RACE["target"])
+            lines = {line.get_label(): line for line in axis.lines}
+            for variant, end, loss in zip(("megatron", "topk-sync"), ends, (4.1, 5.2), strict=True):
+                self.assertAlmostEqual(lines[variant].get_xdata()[-1], end)
+                self.assertAlmostEqual(lines[variant].get_ydata()[-1], loss)
+        self.assertEqual(len(axis.collections), 2)  # bands
+
+    def test_one_seed_has_no_band(self):
+        mean, half = figure3.mean_and_half([[5, 4]])
+        self.assertEqual((list(mean), list(half)), ([5, 4], [0, 0]))
