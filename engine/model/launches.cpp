@@ -15,6 +15,7 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/model/fp8.h"
 #include "engine/model/sizes.h"
 
 namespace rehearse::model {
@@ -31,9 +32,16 @@ using software::Softmax;
 /// bytes.
 class List {
  public:
-  /// `again`: backward computes the outputs of norms again.
-  List(const Sizes& z, const software::Software& how, program::Pass pass, bool again)
-      : z_(z), how_(how), pass_(pass), again_(again && pass == program::Pass::backward) {}
+  /// `again`: backward computes the outputs of norms again. `fp8`: linear layers multiply in FP8;
+  /// `first`: their weights are new.
+  List(const Sizes& z, const software::Software& how, program::Pass pass, bool again, bool fp8,
+       bool first)
+      : z_(z),
+        how_(how),
+        pass_(pass),
+        again_(again && pass == program::Pass::backward),
+        fp8_(fp8),
+        first_(first && pass == program::Pass::forward) {}
   std::vector<Launch> launches = {};
 
   bool forward() const { return !is_backward(pass_); }
@@ -55,31 +63,49 @@ class List {
       launches.push_back({.kind = Launch::Kind::memory, .bytes = bytes / kernels});
   }
   /// (rows, inner) times (inner, columns), in `kernels` launches that share the columns.
-  void product(double rows, double columns, double inner, int kernels = 1, double batch = 1) {
+  void product(double rows, double columns, double inner, int kernels = 1, double batch = 1,
+               bool fp8 = false) {
     for (int i = 0; i < kernels; ++i) {
       const double part = columns / kernels;
-      launches.push_back(
-          {.kind = Launch::Kind::product,
-           .batch = batch,
-           .rows = rows,
-           .columns = part,
-           .inner = inner,
-           .bytes = z_.element * batch * (rows * inner + inner * part + rows * part)});
+      launches.push_back({.kind = Launch::Kind::product,
+                          .batch = batch,
+                          .rows = rows,
+                          .columns = part,
+                          .inner = inner,
+                          .bytes = batch * ((fp8 ? 1 : z_.element) * (rows * inner + inner * part) +
+                                            z_.element * rows * part),
+                          .fp8 = fp8});
     }
   }
   /// A linear layer's forward: (tokens, inner) -> (tokens, outer).
   void linear(double inner, double outer, int kernels = 1, bool bias = true) {
     if (autocast()) memory_bytes(inner * outer * (4 + z_.element), kernels);  // the weight
     if (bias && how_.bias == Bias::kernel) memory(outer, kernels);
-    product(z_.tokens, outer, inner, kernels);
+    const bool delayed = how_.fp8 == software::Fp8::delayed;
+    to_fp8(z_.tokens * inner, delayed ? 2 : 1);
+    if (!delayed || first_) to_fp8(inner * outer, delayed ? 2 : 1);
+    product(z_.tokens, outer, inner, kernels, 1, fp8_);
   }
   /// The gradients of its input and of its weight.
   void linear_backward(double inner, double outer, int kernels = 1) {
+    linear_backward_of(inner, outer, kernels, inputs(), weights());
+  }
+  void linear_backward_of(double inner, double outer, int kernels, bool input, bool weight) {
+    to_fp8(z_.tokens * outer, (input ? 1 : 0) + (weight ? 1 : 0));
+    const bool anew = how_.fp8 == software::Fp8::dynamic;
+    if (input && anew) to_fp8(inner * outer, 1);
+    if (weight && anew) to_fp8(z_.tokens * inner, 1);
     for (int i = 0; i < kernels; ++i) {
       const double part = outer / kernels;
-      if (inputs()) product(z_.tokens, inner, part);
-      if (weights()) product(inner, part, z_.tokens);
+      if (input) product(z_.tokens, inner, part, 1, 1, fp8_);
+      if (weight) product(inner, part, z_.tokens, 1, 1, fp8_);
     }
+  }
+  /// The kernels that convert an operand of a product, if that is in FP8.
+  void to_fp8(double elements, int copies) {
+    if (!fp8_) return;
+    for (const double bytes : conversion(how_.fp8, elements, z_.element, copies))
+      memory_bytes(bytes);
   }
   /// The gradient of a column-parallel product's bias.
   void bias_backward(double outer, int kernels = 1) {
@@ -235,7 +261,7 @@ class List {
   const Sizes& z_;
   const software::Software& how_;
   program::Pass pass_;
-  bool again_;
+  bool again_, fp8_, first_;
 };
 
 void attention(List& l, const Sizes& z, const software::Software& how) {
@@ -286,7 +312,7 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   }
   if (packs) l.memory(2 * width);
   l.residual_backward();
-  l.product(z.query, z.hidden, z.tokens);  // the gradient of the output product's weight
+  l.linear_backward_of(z.query, z.hidden, 1, false, true);  // of attention's output
   l.rotary();
   l.head_norms();
   if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);
@@ -315,7 +341,7 @@ void output_part(List& l, const Sizes& z, const software::Software& how, bool pa
     return;
   }
   if (z.dropout) l.own(2 * z.hidden);
-  l.product(z.tokens, z.query, z.hidden);  // the gradient of attention's output
+  l.linear_backward_of(z.query, z.hidden, 1, true, false);
 }
 
 /// Parts of attention over a divided sequence (engine/model/context.h). `packs`: ranks exchange
@@ -426,7 +452,8 @@ std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pas
   const Sizes z(model, samples, split, dtype);
   const software::Software& how = model.software;
   List l(z, how, pass,
-         split.norms(how, piece.part != program::Part::whole) == software::Norms::again);
+         split.norms(how, piece.part != program::Part::whole) == software::Norms::again,
+         split.fp8 && multiplies_in_fp8(model.segments[segment].kind), piece.first);
   switch (model.segments[segment].kind) {
     case SegmentKind::embedding:
       embedding(l, model, z);

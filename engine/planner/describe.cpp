@@ -294,6 +294,7 @@ std::string summary_of(const plan::Plan& plan) {
   if (plan.exchange.keep_gathered) parts.emplace_back("weights kept gathered");
   if (plan.exchange.reduce_once) parts.emplace_back("gradients reduced once");
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
+  if (plan.fp8) parts.emplace_back("FP8 products");
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
   if (plan.schedule.recompute) parts.emplace_back("recomputation");
   if (plan.mesh.sequence_parallel) parts.emplace_back("sequence parallelism");
