@@ -6,10 +6,11 @@
 //
 // An operand is scaled by its largest element before it is converted, in kernels that move memory:
 //
-//   operand    dynamic (torchao)                          delayed (Transformer Engine)
-//   input      forward and backward: largest, convert     forward: convert
-//   weight     forward and backward: largest, convert     forward of the first micro-batch: convert
-//   gradient   backward: largest, convert                 backward: convert
+//   operand      dynamic (torchao)                        delayed (Transformer Engine)
+//   input        forward and backward: largest, convert   forward: convert
+//   from a norm  the same                                 the norm writes it; backward: transpose
+//   weight       forward and backward: largest, convert   forward of the first micro-batch: convert
+//   gradient     backward: largest, convert               backward: convert
 //
 // The two products of a backward read the gradient along different dimensions, so it is written
 // twice. Delayed scaling does the same with input and weight, and keeps them for backward.

@@ -77,30 +77,32 @@ class List {
                           .fp8 = fp8});
     }
   }
-  /// A linear layer's forward: (tokens, inner) -> (tokens, outer).
-  void linear(double inner, double outer, int kernels = 1, bool bias = true) {
+  /// A linear layer's forward: (tokens, inner) -> (tokens, outer). `normed`: a norm makes its
+  /// input.
+  void linear(double inner, double outer, int kernels = 1, bool bias = true, bool normed = false) {
     if (autocast()) memory_bytes(inner * outer * (4 + z_.element), kernels);  // the weight
     if (bias && how_.bias == Bias::kernel) memory(outer, kernels);
-    const bool delayed = how_.fp8 == software::Fp8::delayed;
-    to_fp8(z_.tokens * inner, delayed ? 2 : 1);
-    if (!delayed || first_) to_fp8(inner * outer, delayed ? 2 : 1);
+    const int copies = delayed() ? 2 : 1;
+    if (!delayed() || !normed) to_fp8(z_.tokens * inner, copies);
+    if (!delayed() || first_) to_fp8(inner * outer, copies);
     product(z_.tokens, outer, inner, kernels, 1, fp8_);
   }
   /// The gradients of its input and of its weight.
-  void linear_backward(double inner, double outer, int kernels = 1) {
+  void linear_backward(double inner, double outer, int kernels = 1, bool normed = false) {
+    if (normed && fp8_ && delayed() && weights()) memory_bytes(2 * z_.tokens * inner);  // transpose
     linear_backward_of(inner, outer, kernels, inputs(), weights());
   }
   void linear_backward_of(double inner, double outer, int kernels, bool input, bool weight) {
     to_fp8(z_.tokens * outer, (input ? 1 : 0) + (weight ? 1 : 0));
-    const bool anew = how_.fp8 == software::Fp8::dynamic;
-    if (input && anew) to_fp8(inner * outer, 1);
-    if (weight && anew) to_fp8(z_.tokens * inner, 1);
+    if (input && !delayed()) to_fp8(inner * outer, 1);
+    if (weight && !delayed()) to_fp8(z_.tokens * inner, 1);
     for (int i = 0; i < kernels; ++i) {
       const double part = outer / kernels;
       if (input) product(z_.tokens, inner, part, 1, 1, fp8_);
       if (weight) product(inner, part, z_.tokens, 1, 1, fp8_);
     }
   }
+  bool delayed() const { return how_.fp8 == software::Fp8::delayed; }
   /// The kernels that convert an operand of a product, if that is in FP8.
   void to_fp8(double elements, int copies) {
     if (!fp8_) return;
@@ -151,7 +153,10 @@ class List {
       memory_bytes(z_.own_tokens * z_.hidden * (4 + z_.element));
   }
   /// What a norm writes and its backward reads: converted by a kernel of its own, or not.
-  double normed() const { return how_.operators == Operators::separate ? stream() : z_.element; }
+  double normed() const {
+    if (fp8_ && delayed()) return 1;
+    return how_.operators == Operators::separate ? stream() : z_.element;
+  }
   void norm() { norm_of(z_.own_tokens * z_.hidden, z_.statistics()); }
   void norm_of(double elements, double statistics) {
     if (separate())  // to f32, square, mean, scale, back, weight
@@ -270,7 +275,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
   if (l.forward()) {
     l.norm();
     l.arrange(how.qkv_forward);
-    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
+    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias, true);
     l.head_norms();
     l.rotary();
     if (written)
@@ -296,7 +301,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
   }
   l.norm_again();
   if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);  // of query, key, value
-  l.linear_backward(z.hidden, width, how.qkv_backward);
+  l.linear_backward(z.hidden, width, how.qkv_backward, true);
   if (l.inputs()) l.norm_backward();
 }
 
@@ -304,7 +309,7 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   const double width = z.query + 2 * z.key;
   if (l.forward()) {
     l.norm();
-    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
+    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias, true);
     l.head_norms();
     l.rotary();
     if (packs) l.memory(2 * width);  // heads in the order of the ranks that get them
@@ -316,7 +321,7 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   l.rotary();
   l.head_norms();
   if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);
-  l.linear_backward(z.hidden, width, how.qkv_backward);
+  l.linear_backward(z.hidden, width, how.qkv_backward, true);
   l.norm_backward();
 }
 
@@ -359,7 +364,7 @@ void mlp(List& l, const Sizes& z, const software::Software& how) {
   if (l.forward()) {
     l.norm();
     l.arrange(readers);
-    l.linear(z.hidden, width, 1, !z.rms && !how.bias_activation);
+    l.linear(z.hidden, width, 1, !z.rms && !how.bias_activation, true);
     l.activation(width + z.ffn, 5 * z.ffn);
     l.residual_before();
     l.linear(z.ffn, z.hidden, 1, how.residual == Residual::separate && !z.rms);
@@ -373,7 +378,7 @@ void mlp(List& l, const Sizes& z, const software::Software& how) {
   if (l.inputs()) l.activation(2 * width + z.ffn, 9 * z.ffn);
   l.norm_again();
   if (!z.rms) l.bias_backward(z.ffn);
-  l.linear_backward(z.hidden, width);
+  l.linear_backward(z.hidden, width, 1, true);
   if (l.inputs()) l.norm_backward();
 }
 

@@ -410,7 +410,7 @@ TEST(Platform, DocumentationListsKeysDevicesAndClusters) {
     EXPECT_EQ(rows.at(name),
               (std::vector<std::string>{
                   to_text(k.memory), tera(k.peak_f32), tera(k.peak_f16), tera(k.peak_bf16),
-                  to_text(k.memory_bandwidth), fmt::format("{:g}", k.efficiency),
+                  tera(k.peak_fp8), to_text(k.memory_bandwidth), fmt::format("{:g}", k.efficiency),
                   fmt::format("{:g}", k.memory_efficiency), k.calibrated ? "yes" : "no"}));
   }
   for (const std::string& name : known_clusters()) {
