@@ -421,7 +421,7 @@ TEST(Platform, DocumentationListsKeysDevicesAndClusters) {
     EXPECT_EQ(rows.at(name).front(), size) << name;
   }
   for (const auto& [name, cells] : rows) {
-    devices += cells.size() == 8 ? 1 : 0;
+    devices += cells.size() == 9 ? 1 : 0;
     clusters += cells.size() == 2 ? 1 : 0;
   }
   EXPECT_EQ(devices, known_devices().size());
