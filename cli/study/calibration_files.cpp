@@ -49,6 +49,7 @@ std::string device_text(const cluster::DeviceKind& kind, const std::vector<std::
   rate("f16", kind.peak_f16);
   rate("bf16", kind.peak_bf16);
   rate("tf32", kind.peak_tf32);
+  rate("fp8", kind.peak_fp8);
   quantity("memory_bandwidth", kind.memory_bandwidth.value, 1e9, "GB/s");
   add("efficiency", fmt::format("{:.6g}", kind.efficiency));
   add("f32_efficiency", fmt::format("{:.6g}", kind.f32_efficiency));

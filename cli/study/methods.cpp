@@ -53,7 +53,7 @@ std::vector<std::string> without_plan(const job::Job& job) {
   std::vector<std::string> out{
       "method.plan=", fmt::format("train.global_batch={}", plan.schedule.global_batch),
       fmt::format("train.optimizer={}", name_of(plan.optimizer)),
-      fmt::format("method.precision={}", name_of(job::precision_of(plan.precision)))};
+      fmt::format("method.precision={}", name_of(job::precision_of(plan)))};
   if (plan.placement.rank_to_device.size() < job.cluster.devices().size()) {
     std::vector<Id> devices = plan.placement.rank_to_device;
     std::sort(devices.begin(), devices.end());

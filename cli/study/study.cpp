@@ -150,6 +150,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
 /// profile of real ranks replaces them.
 std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) {
   if (!job.profile.empty() && costs.calibrated()) return "";
+  if (job.plan.fp8) return "no constant was fitted to steps in FP8";
   const double replicas = std::max(1, job.plan.mesh.dp);
   const double tokens = static_cast<double>(job.plan.schedule.global_batch) / replicas /
                         std::max(1, job.plan.schedule.micro_batches) * job.model.seq_len;

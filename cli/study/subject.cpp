@@ -12,7 +12,7 @@ Subject subject_of(const model::ModelSpec& model, const cluster::Cluster& cluste
                    const plan::Plan& plan) {
   return {.model = model.name,
           .cluster = cluster.name(),
-          .precision = std::string(name_of(job::precision_of(plan.precision))),
+          .precision = std::string(name_of(job::precision_of(plan))),
           .global_batch = plan.schedule.global_batch,
           .seq_len = model.seq_len};
 }

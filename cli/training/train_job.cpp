@@ -62,6 +62,11 @@ Prepared prepare_run(const Context& context, const TrainFlags& options, int rank
         "{}: software \"{}\" is not what `rehearse train` runs: leave [software] out, or simulate "
         "the job",
         options.job, job.model.software.name));
+  if (job.plan.fp8)
+    throw InputError(fmt::format(
+        "{}: method.precision: \"fp8\" is simulated only, `rehearse train` has no 8-bit "
+        "products; nearest: \"bf16\"",
+        options.job));
   runtime::check_device(job.run.device);
   check_survival(job);
   const std::optional<plan::Decision> decided = decide_plan(job, teller);

@@ -414,6 +414,7 @@ std::uint64_t Cluster::hash() const {
       fnv.add(number);
     if (k.flash_efficiency != k.attention_efficiency) fnv.add(k.flash_efficiency);
     if (k.collective_share != 0) fnv.add(k.collective_share);
+    if (k.peak_fp8.value > 0) fnv.add("fp8"), fnv.add(k.peak_fp8.value);
   }
   for (const Device& d : data.devices)
     fnv.add(d.name), fnv.add(std::uint64_t{d.kind}), fnv.add(std::uint64_t{d.node});

@@ -36,7 +36,7 @@ struct DeviceKind {
   Bytes memory = {};
   Bytes reserve = {};  // part of the memory that no plan may use: driver, network library
   FlopsPerSecond peak_f32 = {}, peak_f16 = {}, peak_bf16 = {};  // bf16 0: not supported
-  FlopsPerSecond peak_tf32 = {};                                // 0: not supported
+  FlopsPerSecond peak_tf32 = {}, peak_fp8 = {};                 // 0: not supported
   BytesPerSecond memory_bandwidth = {};
   double efficiency = 1;            // fraction of peak that large matrix products reach
   double f32_efficiency = 1;        // the same, of products of f32 tensors

@@ -37,8 +37,11 @@ DeviceKind read_device(const Config& c) {
   kind.peak_f16 = c.flop_rate("f16", FlopsPerSecond(0), limits::maybe_rate);
   kind.peak_bf16 = c.flop_rate("bf16", FlopsPerSecond(0), limits::maybe_rate);
   kind.peak_tf32 = c.flop_rate("tf32", FlopsPerSecond(0), limits::maybe_rate);
-  for (const auto& [key, peak] :
-       {std::pair("f16", kind.peak_f16), {"bf16", kind.peak_bf16}, {"tf32", kind.peak_tf32}})
+  kind.peak_fp8 = c.flop_rate("fp8", FlopsPerSecond(0), limits::maybe_rate);
+  for (const auto& [key, peak] : {std::pair("f16", kind.peak_f16),
+                                  {"bf16", kind.peak_bf16},
+                                  {"tf32", kind.peak_tf32},
+                                  {"fp8", kind.peak_fp8}})
     if (peak.value > 0 && peak.value < limits::rate.least)
       throw c.error(key,
                     "is out of range: must be 0, which is not supported, or at least 1000 "

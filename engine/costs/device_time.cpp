@@ -51,7 +51,7 @@ bool computes_in(const cluster::DeviceKind& kind, program::DType dtype) {
 
 double launch_seconds(const cluster::DeviceKind& kind, const model::Launch& launch,
                       program::DType dtype, bool tf32) {
-  const double rate = peak_of(kind, dtype, tf32).value *
+  const double rate = (launch.fp8 ? kind.peak_fp8 : peak_of(kind, dtype, tf32)).value *
                       (dtype == program::DType::f32 ? kind.f32_efficiency : kind.efficiency);
   switch (launch.kind) {
     case model::Launch::Kind::product:
@@ -72,6 +72,9 @@ double compute_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& 
   if (!computes_in(kind, dtype))
     throw InputError(fmt::format("method.precision: {} cannot compute in {}; f32 and f16 can",
                                  kind.name, dtype == program::DType::bf16 ? "bf16" : "this type"));
+  if (split.fp8 && kind.peak_fp8.value == 0)
+    throw InputError(
+        fmt::format("method.precision: {} cannot compute in fp8; bf16 can", kind.name));
   double seconds = 0;
   for (const model::Launch& launch :
        launches_of(model, segment, pass, samples, split, dtype, piece))

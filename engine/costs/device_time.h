@@ -4,6 +4,7 @@
 //   memory     bytes / (memory bandwidth x memory efficiency) + launch
 //   product    max(tiles, operands and result as of a memory kernel) + launch
 //   attention  flops / (peak x efficiency x attention efficiency) + launch
+//   product of 8-bit operands: the same at the peak of FP8
 //   flash      flops that it computes / (peak x efficiency x flash efficiency x rate) + launch
 //
 // Tiles of a product. The kernel cuts the result into tiles, and each multiprocessor computes one

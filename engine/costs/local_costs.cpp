@@ -123,7 +123,7 @@ double LocalCosts::seconds(Id role, Id op, Id device) {
   if (on_host(whose, whose.ops[op])) return found.seconds;
   // A profile from a simulation is calibrated only if the device it simulated is.
   if (!found.measured || profile_->simulated)
-    calibrated_ = calibrated_ && cluster_.kind_of(device).calibrated &&
+    calibrated_ = calibrated_ && !split_.fp8 && cluster_.kind_of(device).calibrated &&
                   model_.software.measured.most_ranks > 0;
   return found.measured ? found.seconds * crowding(device) : found.seconds;
 }

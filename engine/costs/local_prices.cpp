@@ -8,7 +8,7 @@ std::optional<double> LocalPrices::measured(const cluster::DeviceKind& kind, Id 
                                             program::Pass pass, int samples,
                                             model::TensorSplit split, program::DType dtype,
                                             const model::Piece& piece) const {
-  if (profile_ == nullptr) return std::nullopt;
+  if (profile_ == nullptr || split.fp8) return std::nullopt;  // `rehearse profile` has no FP8
   const bool part = piece.part != program::Part::whole;
   const auto of = [&](program::Pass what) {
     return profile_->segment_seconds(model_->name, model_->segments[segment].kind, what, samples,

@@ -7,7 +7,7 @@ namespace rehearse::costs {
 
 model::Piece piece_of(const program::Program& p, const program::Role& role,
                       const program::Compute& compute, const model::ModelSpec& model) {
-  model::Piece piece{.part = compute.part};
+  model::Piece piece{.part = compute.part, .first = compute.microbatch == 0};
   if (compute.part != program::Part::attend) return piece;
   piece.keys = attended(model);
   if (compute.block == none) return piece;

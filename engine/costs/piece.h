@@ -6,7 +6,7 @@
 
 namespace rehearse::costs {
 
-/// The part of attention that an op of a role computes. All ranks of a role have one place along cp
+/// What an op of a role computes of its segment. All ranks of a role have one place along cp
 /// if the op has a block.
 model::Piece piece_of(const program::Program& program, const program::Role& role,
                       const program::Compute& compute, const model::ModelSpec& model);

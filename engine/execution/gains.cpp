@@ -30,7 +30,8 @@ class Gains {
       run(fmt::format("{}: {}", kind.name, what), changed);
     };
     with("matrix rate", [](cluster::DeviceKind& k) {
-      for (FlopsPerSecond* rate : {&k.peak_f32, &k.peak_f16, &k.peak_bf16, &k.peak_tf32})
+      for (FlopsPerSecond* rate :
+           {&k.peak_f32, &k.peak_f16, &k.peak_bf16, &k.peak_tf32, &k.peak_fp8})
         *rate = more * *rate;
     });
     with("memory bandwidth",

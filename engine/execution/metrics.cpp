@@ -151,9 +151,10 @@ struct MetricsSink::Impl {
       computing += static_cast<std::int64_t>(role.ranks.size());
       for (Id rank : role.ranks) {
         const cluster::DeviceKind& kind = cluster.kind_of(costs.rank_to_device()[rank]);
-        peak += (dtype == program::DType::bf16  ? kind.peak_bf16
-                 : dtype == program::DType::f16 ? kind.peak_f16
-                                                : kind.peak_f32)
+        peak += (p.fp8                           ? kind.peak_fp8
+                 : dtype == program::DType::bf16 ? kind.peak_bf16
+                 : dtype == program::DType::f16  ? kind.peak_f16
+                                                 : kind.peak_f32)
                     .value;
       }
     }

@@ -94,12 +94,16 @@ void check_precision(const Config& section, const plan::Plan& plan,
   if (plan.precision == program::DType::f32) return;
   for (Id device : plan.placement.rank_to_device) {
     const cluster::DeviceKind& kind = cluster.kind_of(device);
-    const bool bf16 = plan.precision == program::DType::bf16;
-    if ((bf16 ? kind.peak_bf16 : kind.peak_f16).value > 0) continue;
+    const Precision wanted = precision_of(plan);
+    const bool bf16 = wanted == Precision::bf16, fp8 = wanted == Precision::fp8;
+    if ((fp8 ? kind.peak_fp8 : bf16 ? kind.peak_bf16 : kind.peak_f16).value > 0) continue;
+    const bool has_f16 = wanted != Precision::fp16 && kind.peak_f16.value > 0;
+    const char* nearest = fp8 && kind.peak_bf16.value > 0 ? "bf16"
+                          : has_f16                       ? "fp32 or fp16"
+                                                          : "fp32";
     throw section.error("precision",
-                        fmt::format("{} of {} cannot compute in {}; fp32{} would fit", kind.name,
-                                    cluster.devices()[device].name, bf16 ? "bf16" : "fp16",
-                                    bf16 && kind.peak_f16.value > 0 ? " or fp16" : ""));
+                        fmt::format("{} of {} cannot compute in {}; {} would fit", kind.name,
+                                    cluster.devices()[device].name, name_of(wanted), nearest));
   }
 }
 

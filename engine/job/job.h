@@ -88,17 +88,21 @@ enum class Transport : std::uint8_t {
 constexpr auto spellings(Transport) { return std::to_array<const char*>({"sockets", "gloo"}); }
 
 /// What passes compute in, as files and options spell it.
-enum class Precision : std::uint8_t { fp32, bf16, fp16 };
-constexpr auto spellings(Precision) { return std::to_array<const char*>({"fp32", "bf16", "fp16"}); }
+enum class Precision : std::uint8_t { fp32, bf16, fp16, fp8 };
+constexpr auto spellings(Precision) {
+  return std::to_array<const char*>({"fp32", "bf16", "fp16", "fp8"});
+}
+/// The type of all but the 8-bit products.
 constexpr program::DType dtype_of(Precision precision) {
   return precision == Precision::fp32   ? program::DType::f32
-         : precision == Precision::bf16 ? program::DType::bf16
-                                        : program::DType::f16;
+         : precision == Precision::fp16 ? program::DType::f16
+                                        : program::DType::bf16;
 }
-constexpr Precision precision_of(program::DType dtype) {
-  return dtype == program::DType::f32    ? Precision::fp32
-         : dtype == program::DType::bf16 ? Precision::bf16
-                                         : Precision::fp16;
+inline Precision precision_of(const plan::Plan& plan) {
+  return plan.fp8                                 ? Precision::fp8
+         : plan.precision == program::DType::f32  ? Precision::fp32
+         : plan.precision == program::DType::bf16 ? Precision::bf16
+                                                  : Precision::fp16;
 }
 
 /// [run]: settings of real execution.

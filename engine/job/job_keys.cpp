@@ -122,7 +122,8 @@ void read_method(const Config& c, JobKeys& keys) {
     plan.exchange.local_ranks = static_cast<int>(*local);
   plan.exchange.server_placement = choose<plan::ServerPlacement>(c, "server_placement");
   read_averaging(c, plan.exchange.averaging);
-  plan.precision = dtype_of(choose<Precision>(c, "precision"));
+  const auto precision = choose<Precision>(c, "precision");
+  plan.precision = dtype_of(precision), plan.fp8 = precision == Precision::fp8;
   read_partition(c, plan.placement);
   plan.schedule.recompute = c.flag("recompute", false);
   plan.schedule.recompute_unit = choose<plan::RecomputeUnit>(c, "recompute_unit");

@@ -161,6 +161,9 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   plan.placement.stages = read_stages(c, segments);
   plan.exchange.bucket = Bytes(c.number("bucket_bytes", std::nullopt, at_least(0)));
   plan.precision = choice_at<program::DType>(c, "precision");
+  plan.fp8 = c.flag("fp8", false);  // files of older versions
+  if (plan.fp8 && plan.precision != program::DType::bf16)
+    throw c.error("fp8", "needs precision = \"bf16\", the type of all but the 8-bit products");
   plan.schedule.recompute = flag_at(c, "recompute");
   if (c.has("recompute_unit"))  // files of older versions have no unit
     plan.schedule.recompute_unit = choice_at<plan::RecomputeUnit>(c, "recompute_unit");

@@ -113,6 +113,7 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   w.texts("stages", stage_texts(plan, model));
   w.number("bucket_bytes", plan.exchange.bucket_bytes());
   w.choice("precision", plan.precision);
+  if (plan.fp8) w.flag("fp8", true);  // see recompute_unit
   w.flag("recompute", plan.schedule.recompute);
   // Not the default, so that the hashes of files of older versions stay.
   if (plan.schedule.recompute_unit != plan::RecomputeUnit::segment)

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
+#include "engine/model/fp8.h"
 #include "engine/model/tensor_split.h"
 #include "engine/program/packets.h"
 
@@ -63,7 +65,10 @@ std::int64_t of_op(const model::ModelSpec& model, model::TensorSplit split,
     return converted +
            (compute->part == program::Part::whole
                 ? workspace_bytes(model, compute->segment, pass, compute->samples, split, dtype)
-                : part_bytes(model, *compute, split, size_of(dtype)));
+                : part_bytes(model, *compute, split, size_of(dtype))) +
+           (split.fp8 && compute->part != program::Part::attend
+                ? fp8_workspace(model, compute->segment, pass, compute->samples, split)
+                : 0);
   }
   if (const auto* kernel = std::get_if<program::Kernel>(&op.work))
     return kernel->kind == program::KernelKind::select ||
@@ -148,22 +153,42 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
   return 0;
 }
 
+namespace {
+
+std::int64_t fp8_weights_of(const program::Role& role, const model::ModelSpec& model,
+                            const model::TensorSplit& split) {
+  std::set<Id> segments;
+  for (const program::Op& op : role.ops)
+    if (const auto* compute = std::get_if<program::Compute>(&op.work); compute && split.fp8)
+      segments.insert(compute->segment);
+  return std::accumulate(
+      segments.begin(), segments.end(), std::int64_t{0},
+      [&](std::int64_t sum, Id segment) { return sum + fp8_weights(model, segment, split); });
+}
+
+}  // namespace
+
 LinkedProgram link(program::Program program, const model::ModelSpec& model) {
   const model::TensorSplit split = model::tensor_split(program);
   LinkedProgram linked = link(
       std::move(program), [&](const program::Program& p, const program::Role& role,
                               const program::Op& op) { return of_op(model, split, p, role, op); });
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
-    const std::vector<int> samples = samples_of(linked.program.roles[r]);
-    const std::int64_t bytes = std::accumulate(samples.begin(), samples.end(), std::int64_t{0}) *
-                               (model.seq_len / split.context) * bytes_per_token;
-    if (bytes == 0) continue;
+    const program::Role& role = linked.program.roles[r];
     RoleMemory& memory = linked.memory[r];
-    memory.buffer += bytes;
-    at(memory.parts, Part::batch) += bytes;
-    const auto smaller = [&](const StorageUse& use) { return use.bytes < bytes; };
-    memory.largest.insert(std::find_if(memory.largest.begin(), memory.largest.end(), smaller),
-                          {"batch", bytes});
+    const auto add = [&](const char* name, Part part, std::int64_t bytes) {
+      if (bytes == 0) return;
+      memory.buffer += bytes;
+      at(memory.parts, part) += bytes;
+      const auto smaller = [&](const StorageUse& use) { return use.bytes < bytes; };
+      memory.largest.insert(std::find_if(memory.largest.begin(), memory.largest.end(), smaller),
+                            {name, bytes});
+    };
+    const std::vector<int> samples = samples_of(role);
+    add("batch", Part::batch,
+        std::accumulate(samples.begin(), samples.end(), std::int64_t{0}) *
+            (model.seq_len / split.context) * bytes_per_token);
+    add("8-bit weights", Part::weights, fp8_weights_of(role, model, split));
   }
   return linked;
 }

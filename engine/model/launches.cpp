@@ -15,6 +15,7 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/model/fp8.h"
 #include "engine/model/sizes.h"
 
 namespace rehearse::model {
@@ -31,9 +32,16 @@ using software::Softmax;
 /// bytes.
 class List {
  public:
-  /// `again`: backward computes the outputs of norms again.
-  List(const Sizes& z, const software::Software& how, program::Pass pass, bool again)
-      : z_(z), how_(how), pass_(pass), again_(again && pass == program::Pass::backward) {}
+  /// `again`: backward computes the outputs of norms again. `fp8`: linear layers multiply in FP8;
+  /// `first`: their weights are new.
+  List(const Sizes& z, const software::Software& how, program::Pass pass, bool again, bool fp8,
+       bool first)
+      : z_(z),
+        how_(how),
+        pass_(pass),
+        again_(again && pass == program::Pass::backward),
+        fp8_(fp8),
+        first_(first && pass == program::Pass::forward) {}
   std::vector<Launch> launches = {};
 
   bool forward() const { return !is_backward(pass_); }
@@ -55,31 +63,51 @@ class List {
       launches.push_back({.kind = Launch::Kind::memory, .bytes = bytes / kernels});
   }
   /// (rows, inner) times (inner, columns), in `kernels` launches that share the columns.
-  void product(double rows, double columns, double inner, int kernels = 1, double batch = 1) {
+  void product(double rows, double columns, double inner, int kernels = 1, double batch = 1,
+               bool fp8 = false) {
     for (int i = 0; i < kernels; ++i) {
       const double part = columns / kernels;
-      launches.push_back(
-          {.kind = Launch::Kind::product,
-           .batch = batch,
-           .rows = rows,
-           .columns = part,
-           .inner = inner,
-           .bytes = z_.element * batch * (rows * inner + inner * part + rows * part)});
+      launches.push_back({.kind = Launch::Kind::product,
+                          .batch = batch,
+                          .rows = rows,
+                          .columns = part,
+                          .inner = inner,
+                          .bytes = batch * ((fp8 ? 1 : z_.element) * (rows * inner + inner * part) +
+                                            z_.element * rows * part),
+                          .fp8 = fp8});
     }
   }
-  /// A linear layer's forward: (tokens, inner) -> (tokens, outer).
-  void linear(double inner, double outer, int kernels = 1, bool bias = true) {
+  /// A linear layer's forward: (tokens, inner) -> (tokens, outer). `normed`: a norm makes its
+  /// input.
+  void linear(double inner, double outer, int kernels = 1, bool bias = true, bool normed = false) {
     if (autocast()) memory_bytes(inner * outer * (4 + z_.element), kernels);  // the weight
     if (bias && how_.bias == Bias::kernel) memory(outer, kernels);
-    product(z_.tokens, outer, inner, kernels);
+    const int copies = delayed() ? 2 : 1;
+    if (!delayed() || !normed) to_fp8(z_.tokens * inner, copies);
+    if (!delayed() || first_) to_fp8(inner * outer, copies);
+    product(z_.tokens, outer, inner, kernels, 1, fp8_);
   }
   /// The gradients of its input and of its weight.
-  void linear_backward(double inner, double outer, int kernels = 1) {
+  void linear_backward(double inner, double outer, int kernels = 1, bool normed = false) {
+    if (normed && fp8_ && delayed() && weights()) memory_bytes(2 * z_.tokens * inner);  // transpose
+    linear_backward_of(inner, outer, kernels, inputs(), weights());
+  }
+  void linear_backward_of(double inner, double outer, int kernels, bool input, bool weight) {
+    to_fp8(z_.tokens * outer, (input ? 1 : 0) + (weight ? 1 : 0));
+    if (input && !delayed()) to_fp8(inner * outer, 1);
+    if (weight && !delayed()) to_fp8(z_.tokens * inner, 1);
     for (int i = 0; i < kernels; ++i) {
       const double part = outer / kernels;
-      if (inputs()) product(z_.tokens, inner, part);
-      if (weights()) product(inner, part, z_.tokens);
+      if (input) product(z_.tokens, inner, part, 1, 1, fp8_);
+      if (weight) product(inner, part, z_.tokens, 1, 1, fp8_);
     }
+  }
+  bool delayed() const { return how_.fp8 == software::Fp8::delayed; }
+  /// The kernels that convert an operand of a product, if that is in FP8.
+  void to_fp8(double elements, int copies) {
+    if (!fp8_) return;
+    for (const double bytes : conversion(how_.fp8, elements, z_.element, copies))
+      memory_bytes(bytes);
   }
   /// The gradient of a column-parallel product's bias.
   void bias_backward(double outer, int kernels = 1) {
@@ -125,7 +153,10 @@ class List {
       memory_bytes(z_.own_tokens * z_.hidden * (4 + z_.element));
   }
   /// What a norm writes and its backward reads: converted by a kernel of its own, or not.
-  double normed() const { return how_.operators == Operators::separate ? stream() : z_.element; }
+  double normed() const {
+    if (fp8_ && delayed()) return 1;
+    return how_.operators == Operators::separate ? stream() : z_.element;
+  }
   void norm() { norm_of(z_.own_tokens * z_.hidden, z_.statistics()); }
   void norm_of(double elements, double statistics) {
     if (separate())  // to f32, square, mean, scale, back, weight
@@ -235,7 +266,7 @@ class List {
   const Sizes& z_;
   const software::Software& how_;
   program::Pass pass_;
-  bool again_;
+  bool again_, fp8_, first_;
 };
 
 void attention(List& l, const Sizes& z, const software::Software& how) {
@@ -244,7 +275,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
   if (l.forward()) {
     l.norm();
     l.arrange(how.qkv_forward);
-    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
+    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias, true);
     l.head_norms();
     l.rotary();
     if (written)
@@ -270,7 +301,7 @@ void attention(List& l, const Sizes& z, const software::Software& how) {
   }
   l.norm_again();
   if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);  // of query, key, value
-  l.linear_backward(z.hidden, width, how.qkv_backward);
+  l.linear_backward(z.hidden, width, how.qkv_backward, true);
   if (l.inputs()) l.norm_backward();
 }
 
@@ -278,7 +309,7 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   const double width = z.query + 2 * z.key;
   if (l.forward()) {
     l.norm();
-    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias);
+    l.linear(z.hidden, width, how.qkv_forward, z.qkv_bias, true);
     l.head_norms();
     l.rotary();
     if (packs) l.memory(2 * width);  // heads in the order of the ranks that get them
@@ -286,11 +317,11 @@ void projection(List& l, const Sizes& z, const software::Software& how, bool pac
   }
   if (packs) l.memory(2 * width);
   l.residual_backward();
-  l.product(z.query, z.hidden, z.tokens);  // the gradient of the output product's weight
+  l.linear_backward_of(z.query, z.hidden, 1, false, true);  // of attention's output
   l.rotary();
   l.head_norms();
   if (z.qkv_bias) l.bias_backward(width, how.qkv_backward);
-  l.linear_backward(z.hidden, width, how.qkv_backward);
+  l.linear_backward(z.hidden, width, how.qkv_backward, true);
   l.norm_backward();
 }
 
@@ -315,7 +346,7 @@ void output_part(List& l, const Sizes& z, const software::Software& how, bool pa
     return;
   }
   if (z.dropout) l.own(2 * z.hidden);
-  l.product(z.tokens, z.query, z.hidden);  // the gradient of attention's output
+  l.linear_backward_of(z.query, z.hidden, 1, true, false);
 }
 
 /// Parts of attention over a divided sequence (engine/model/context.h). `packs`: ranks exchange
@@ -333,7 +364,7 @@ void mlp(List& l, const Sizes& z, const software::Software& how) {
   if (l.forward()) {
     l.norm();
     l.arrange(readers);
-    l.linear(z.hidden, width, 1, !z.rms && !how.bias_activation);
+    l.linear(z.hidden, width, 1, !z.rms && !how.bias_activation, true);
     l.activation(width + z.ffn, 5 * z.ffn);
     l.residual_before();
     l.linear(z.ffn, z.hidden, 1, how.residual == Residual::separate && !z.rms);
@@ -347,7 +378,7 @@ void mlp(List& l, const Sizes& z, const software::Software& how) {
   if (l.inputs()) l.activation(2 * width + z.ffn, 9 * z.ffn);
   l.norm_again();
   if (!z.rms) l.bias_backward(z.ffn);
-  l.linear_backward(z.hidden, width);
+  l.linear_backward(z.hidden, width, 1, true);
   if (l.inputs()) l.norm_backward();
 }
 
@@ -426,7 +457,8 @@ std::vector<Launch> launches_of(const ModelSpec& model, Id segment, program::Pas
   const Sizes z(model, samples, split, dtype);
   const software::Software& how = model.software;
   List l(z, how, pass,
-         split.norms(how, piece.part != program::Part::whole) == software::Norms::again);
+         split.norms(how, piece.part != program::Part::whole) == software::Norms::again,
+         split.fp8 && multiplies_in_fp8(model.segments[segment].kind), piece.first);
   switch (model.segments[segment].kind) {
     case SegmentKind::embedding:
       embedding(l, model, z);

@@ -97,6 +97,13 @@ struct TensorSplit {
   int context;
   bool heads;  // these ranks exchange heads for tokens before and after attention (Ulysses)
   bool halves = false;  // a backward has two halves (zero bubble)
+  bool fp8 = false;     // linear layers of blocks multiply in FP8 (engine/model/fp8.h)
+  /// The same with this `fp8`.
+  TensorSplit in_fp8(bool yes) const {
+    TensorSplit out = *this;
+    out.fp8 = yes;
+    return out;
+  }
 };
 
 struct ModelSpec {

@@ -1,5 +1,6 @@
 // Counts of a segment: FLOPs, memory traffic and launches of a pass, bytes kept for backward, and
 // the model's FLOPs of a step.
+#include "engine/model/fp8.h"
 #include "engine/model/launches.h"
 #include "engine/model/model.h"
 #include "engine/model/sizes.h"
@@ -71,6 +72,7 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
       }
       break;
   }
+  if (split.fp8) bytes += kept_in_fp8(model, segment, split, z, norm);
   return static_cast<std::int64_t>(z.tokens * (elements * z.element + bytes));
 }
 

@@ -6,6 +6,7 @@ namespace rehearse::model {
 
 TensorSplit tensor_split(const program::Program& p) {
   TensorSplit out = 1;
+  out.fp8 = p.fp8;
   program::Axes axes = 0;
   for (std::size_t a = 0; a < p.mesh.size(); ++a) {
     if (p.mesh[a].name == "tp") out.ranks = p.mesh[a].size, axes = program::Axes{1} << a;

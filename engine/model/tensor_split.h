@@ -7,7 +7,8 @@ namespace rehearse::model {
 
 /// The sizes of the axes tp and cp, whether sequence parallelism divides the tokens too (then
 /// sums are scattered within tensor-parallel groups), whether cp ranks exchange heads for tokens,
-/// and whether a backward has two halves.
+/// whether a backward has two halves,
+/// and whether linear layers multiply in FP8.
 TensorSplit tensor_split(const program::Program& program);
 
 }  // namespace rehearse::model

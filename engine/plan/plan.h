@@ -227,6 +227,7 @@ struct Plan {
   Exchange exchange = {};
   Placement placement = {};
   program::DType precision = program::DType::f32;
+  bool fp8 = false;   // linear layers of blocks multiply in FP8; all else is in `precision`, bf16
   bool clip = false;  // clip gradients by their global norm, which takes an all-reduce
   Optimizer optimizer = Optimizer::adamw;
   Checkpoints checkpoints = {};

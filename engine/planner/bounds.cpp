@@ -8,6 +8,13 @@
 #include "engine/planner/rank_grid.h"
 
 namespace rehearse::planner {
+namespace {
+
+model::TensorSplit split_of(const plan::Plan& plan) {
+  return model::TensorSplit(plan.mesh.tp, plan.mesh.sequence_parallel).in_fp8(plan.fp8);
+}
+
+}  // namespace
 
 Bounds::Bounds(const model::ModelSpec& model, const cluster::Cluster& cluster,
                const costs::Profile* profile, std::span<const double> slow,
@@ -101,10 +108,7 @@ const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan
     for (const program::Pass pass :
          {program::Pass::forward, program::Pass::backward, program::Pass::recompute})
       if (pass != program::Pass::recompute || recompute)
-        seconds += local_
-                       .pass(device, s, pass, samples, {plan.mesh.tp, plan.mesh.sequence_parallel},
-                             plan.precision)
-                       .seconds;
+        seconds += local_.pass(device, s, pass, samples, split_of(plan), plan.precision).seconds;
     it->second.push_back(it->second.back() + seconds);
   }
   return it->second;
@@ -214,8 +218,7 @@ const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
             ? (s == 0 || (by_layers && model_.segments[s].kind == model::SegmentKind::mlp)
                    ? 0
                    : boundary / plan.mesh.tp)
-            : static_cast<double>(saved_bytes(
-                  model_, s, samples, {plan.mesh.tp, plan.mesh.sequence_parallel}, plan.precision));
+            : static_cast<double>(saved_bytes(model_, s, samples, split_of(plan), plan.precision));
     it->second.push_back(it->second.back() + kept);
   }
   return it->second;

@@ -187,8 +187,11 @@ class Enumeration {
     const cluster::DeviceKind& device = job_.cluster.kinds()[kind];
     for (Id s = 0; s < model_.segments.size(); ++s)
       for (const program::Pass pass : {program::Pass::forward, program::Pass::backward})
-        it->second +=
-            prices_.pass(device, s, pass, samples, plan.mesh.tp, plan.precision).seconds / samples;
+        it->second += prices_
+                          .pass(device, s, pass, samples,
+                                model::TensorSplit(plan.mesh.tp).in_fp8(plan.fp8), plan.precision)
+                          .seconds /
+                      samples;
     return it->second;
   }
 

@@ -299,6 +299,7 @@ std::string summary_of(const plan::Plan& plan) {
     parts.push_back(fmt::format("{} pending bucket{}", plan.exchange.pending_buckets,
                                 plan.exchange.pending_buckets == 1 ? "" : "s"));
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
+  if (plan.fp8) parts.emplace_back("FP8 products");
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
   if (plan.schedule.recompute) parts.emplace_back("recomputation");
   if (plan.mesh.sequence_parallel) parts.emplace_back("sequence parallelism");

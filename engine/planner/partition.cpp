@@ -78,10 +78,7 @@ std::vector<double> SegmentTable::sums_of(Id kind, int samples) const {
   for (Id s = 0; s < model_.segments.size(); ++s) {
     double seconds = 0;
     for (program::Pass pass : passes)
-      seconds += prices_
-                     .pass(device, s, pass, samples, {plan_.mesh.tp, plan_.mesh.sequence_parallel},
-                           plan_.precision)
-                     .seconds;
+      seconds += prices_.pass(device, s, pass, samples, split(), plan_.precision).seconds;
     sums.push_back(sums.back() + seconds);
   }
   return sums;
@@ -99,7 +96,7 @@ const SegmentTable::Activations& SegmentTable::activations(int samples) const {
   if (!fresh) return a;
   const double input =
       boundary_bytes(model_, plan_, samples) / (plan_.mesh.sequence_parallel ? plan_.mesh.tp : 1);
-  const model::TensorSplit split = {plan_.mesh.tp, plan_.mesh.sequence_parallel};
+  const model::TensorSplit split = this->split();
   a.kept = {0};
   for (Id s = 0; s < model_.segments.size(); ++s) {
     a.saved.push_back(static_cast<double>(saved_bytes(model_, s, samples, split, plan_.precision)));

@@ -51,6 +51,9 @@ class SegmentTable {
     std::vector<double> kept = {}, saved = {}, workspace = {};
   };
   const Activations& activations(int samples) const;
+  model::TensorSplit split() const {
+    return model::TensorSplit(plan_.mesh.tp, plan_.mesh.sequence_parallel).in_fp8(plan_.fp8);
+  }
   std::vector<double> sums_of(Id kind, int samples) const;
 
   const model::ModelSpec& model_;

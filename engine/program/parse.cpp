@@ -254,6 +254,8 @@ class Reader {
       mesh(line);
     else if (word == "world")
       world(line);
+    else if (word == "precision")
+      precision(line);
     else if (word == "channel")
       channel(line);
     else if (word == "role")
@@ -306,6 +308,15 @@ class Reader {
     if (p_.world_size > 0) line.fail("the world is said once");
     p_.world_size = line.number<int>(line.take());
     line.check([&] { check_mesh(p_); });
+  }
+
+  /// Other precisions follow from the types of storages.
+  void precision(TextLine& line) {
+    if (p_.fp8) line.fail("the precision is said once");
+    if (const std::string& name = line.take(); name != "fp8")
+      line.fail(
+          fmt::format("precision '{}' is unknown; the only one that a program says is fp8", name));
+    p_.fp8 = true;
   }
 
   /// Called by lines that need the number of ranks.

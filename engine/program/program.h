@@ -474,6 +474,7 @@ struct Program {
   std::vector<Axis> mesh = {};  // outermost axis first; a rank is a row-major index; ranks beyond
                                 // the mesh have extra roles (servers)
   int world_size = 1;
+  bool fp8 = false;  // passes compute the linear layers of blocks in FP8 (engine/model/fp8.h)
   std::vector<Channel> channels = {};
   std::vector<Role> roles = {};
 };

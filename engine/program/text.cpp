@@ -140,6 +140,7 @@ std::string to_text(const Program& p) {
     out += fmt::format(" {}={}{}", axis.name, axis.size,
                        axis.cut == Cut::contiguous ? "" : fmt::format(":{}", name_of(axis.cut)));
   out += fmt::format("\nworld {}\n", p.world_size);
+  if (p.fp8) out += "precision fp8\n";
   for (const Channel& c : p.channels) {
     out += fmt::format("channel {} {}", c.name, name_of(c.match));
     if (c.group.axes) out += fmt::format(" axes={}", axes_text(p, c.group.axes));

@@ -89,6 +89,7 @@ Software read_software(const Config& table, Software base) {
   s.divides_tokens = kernels.flag("divides_tokens", s.divides_tokens);
   s.cross_entropy = choose(kernels, "cross_entropy", s.cross_entropy);
   s.tf32 = kernels.flag("tf32", s.tf32);
+  s.fp8 = choose(kernels, "fp8", s.fp8);
   s.update_bytes = kernels.number("update_bytes", s.update_bytes, between(0, 1e4));
   const Config memory = table.section("memory");
   s.keeps_masks = memory.flag("keeps_masks", s.keeps_masks);
@@ -168,7 +169,7 @@ Software read_section(const Config& c) {
 std::vector<std::string> known_software() { return data_names("software"); }
 
 std::uint64_t hash_of(const Software& s) {
-  const std::string text = fmt::format(
+  std::string text = fmt::format(
       "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}",
       name_of(s.attention), s.attention_rate, name_of(s.operators), s.reductions,
       name_of(s.softmax), s.softmax_multiple, s.softmax_f32, s.head_copies, s.qkv_forward,
@@ -178,6 +179,8 @@ std::uint64_t hash_of(const Software& s) {
       s.forward_issue.value, s.backward_issue.value, s.microbatch.value, s.update.value,
       s.transfer.value, s.staging.value,
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
+  if (s.fp8 != Fp8::dynamic)  // so that the hashes of others stay
+    text += fmt::format(" fp8 {}", name_of(s.fp8));
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;

@@ -71,6 +71,14 @@ constexpr auto spellings(Norms) { return std::to_array<const char*>({"again", "d
 enum class Gathers : std::uint8_t { shared, each };
 constexpr auto spellings(Gathers) { return std::to_array<const char*>({"shared", "each"}); }
 
+/// How a product in FP8 gets its operands (engine/model/fp8.h). dynamic: every pass finds the
+/// largest element of each operand, then converts it with that scale, weights too, and keeps the
+/// 16-bit input for backward (torchao). delayed: scales are those of earlier steps, so one kernel
+/// converts; weights are converted once a step, and forward keeps the 8-bit input (Transformer
+/// Engine).
+enum class Fp8 : std::uint8_t { dynamic, delayed };
+constexpr auto spellings(Fp8) { return std::to_array<const char*>({"dynamic", "delayed"}); }
+
 /// Where the host waits for the device before it issues the next op. loss: after the forward pass
 /// of the head. transfers: after each receive of a pipeline. update: before the first update, for
 /// what that update needs (a norm that decides whether to skip it).
@@ -117,6 +125,7 @@ struct Software {
   Norms norms = Norms::again;
   CrossEntropy cross_entropy = CrossEntropy::fused;
   bool tf32 = false;        // products of f32 tensors use TF32 where the device has it
+  Fp8 fp8 = Fp8::dynamic;   // with method.precision fp8
   double update_bytes = 0;  // bytes that an update moves per parameter, beyond its operands
   Library library = {};     // of communication
   Gathers gathers = Gathers::shared;

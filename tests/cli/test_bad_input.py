@@ -250,6 +250,7 @@ flash_efficiency = {flash_efficiency}
 collective_share = {collective_share}
 multiprocessors = {multiprocessors}
 tf32 = "{tf32}"
+fp8 = "{fp8}"
 launch = "{launch}"
 idle = "{idle}"
 busy = "{busy}"
@@ -261,7 +262,7 @@ oversubscription = {oversubscription}
 GOOD = dict(
     bandwidth="1GB/s", latency="1us", memory="16GB", f32="1TFLOP/s", memory_bandwidth="100GB/s", efficiency="1",
     memory_efficiency="1", f32_efficiency="1", attention_efficiency="1", multiprocessors="0", tf32="0FLOP/s", launch="0s", idle="0W",
-    flash_efficiency="1", collective_share="0",
+    fp8="0FLOP/s", flash_efficiency="1", collective_share="0",
     busy="0W", oversubscription="1",
 )  # fmt: skip
 WRONG = dict(
@@ -270,6 +271,7 @@ WRONG = dict(
     efficiency=("0", "1e-300", "2", "nan", "inf"), memory_efficiency=("0", "1e-300", "2"),
     f32_efficiency=("0", "1e-300", "2"), attention_efficiency=("0", "1e-300", "2"), multiprocessors=("-1", "1e9", "2147483648", "1.5"),
     flash_efficiency=("0", "1e-300", "2"), collective_share=("-1", "2", "nan"), tf32=("-1FLOP/s", "1FLOP/s", "1e300FLOP/s"),
+    fp8=("-1FLOP/s", "1FLOP/s", "1e300FLOP/s"),
     launch=("-1s", "1e300s"), idle=("-1W", "1e300W", "9W"), busy=("-1W", "1e300W"), oversubscription=("0", "1e300"),
 )  # fmt: skip
 

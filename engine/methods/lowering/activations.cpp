@@ -19,8 +19,9 @@ Activations::Activations(program::RoleBuilder& role, const plan::Plan& plan,
       plan_(plan),
       model_(model),
       who_(who),
-      split_(plan.mesh.tp, plan.mesh.sequence_parallel && plan.mesh.tp > 1, plan.mesh.cp,
-             !plan.mesh.rings()),
+      split_(model::TensorSplit(plan.mesh.tp, plan.mesh.sequence_parallel && plan.mesh.tp > 1,
+                                plan.mesh.cp, !plan.mesh.rings())
+                 .in_fp8(plan.fp8)),
       boundaries_(prefixes.size(), std::vector<Id>(model.segments.size() + 1, none)),
       saved_(model.segments.size(), none),
       exchanged_(exchanged_names.size(), std::vector<Id>(model.segments.size() + 1, none)) {}

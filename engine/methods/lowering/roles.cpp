@@ -15,7 +15,7 @@ std::string StageRole::name(const plan::Plan& plan) const {
 }
 
 program::Program make_mesh(const plan::Plan& plan) {
-  program::Program p{.method = plan.method, .world_size = plan.mesh.world_size()};
+  program::Program p{.method = plan.method, .world_size = plan.mesh.world_size(), .fp8 = plan.fp8};
   std::string rest = plan.mesh.order + ",";
   for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
     const std::string name = rest.substr(0, comma);

@@ -410,7 +410,7 @@ TEST(Platform, DocumentationListsKeysDevicesAndClusters) {
     EXPECT_EQ(rows.at(name),
               (std::vector<std::string>{
                   to_text(k.memory), tera(k.peak_f32), tera(k.peak_f16), tera(k.peak_bf16),
-                  to_text(k.memory_bandwidth), fmt::format("{:g}", k.efficiency),
+                  tera(k.peak_fp8), to_text(k.memory_bandwidth), fmt::format("{:g}", k.efficiency),
                   fmt::format("{:g}", k.memory_efficiency), k.calibrated ? "yes" : "no"}));
   }
   for (const std::string& name : known_clusters()) {
@@ -421,7 +421,7 @@ TEST(Platform, DocumentationListsKeysDevicesAndClusters) {
     EXPECT_EQ(rows.at(name).front(), size) << name;
   }
   for (const auto& [name, cells] : rows) {
-    devices += cells.size() == 8 ? 1 : 0;
+    devices += cells.size() == 9 ? 1 : 0;
     clusters += cells.size() == 2 ? 1 : 0;
   }
   EXPECT_EQ(devices, known_devices().size());

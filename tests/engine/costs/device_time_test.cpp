@@ -26,6 +26,7 @@ cluster::DeviceKind gpu() {
           .peak_f16 = FlopsPerSecond(2e13),
           .peak_bf16 = FlopsPerSecond(4e13),
           .peak_tf32 = FlopsPerSecond(8e12),
+          .peak_fp8 = FlopsPerSecond(1.6e14),
           .memory_bandwidth = BytesPerSecond(1e30),
           .efficiency = 0.5,
           .f32_efficiency = 0.8,
@@ -143,6 +144,26 @@ TEST(DeviceTime, RatesFollowTheTypeAndTheSoftware) {
   EXPECT_NEAR(rate(DType::f16, true), 0.5 * 2e13, 1);
   core.peak_tf32 = FlopsPerSecond(0);
   EXPECT_NEAR(rate(DType::f32, true), 0.8 * 1e12, 1);
+}
+
+TEST(DeviceTime, AProductOfEightBitOperandsHasAPeakOfItsOwn) {
+  Launch l = product(1000, 3000, 4096);
+  l.fp8 = true;
+  EXPECT_DOUBLE_EQ(launch_seconds(gpu(), l, DType::bf16, false),
+                   waves_of_tiles(l, 0.5 * 1.6e14, sms) + 2e-6);
+  const model::ModelSpec model = model::load_model("gpt2-124m", 0);
+  const auto seconds = [&](const char* device, bool fp8) {
+    return compute_seconds(cluster::load_device(device), model, 1, program::Pass::forward, 8,
+                           model::TensorSplit(1).in_fp8(fp8), DType::bf16);
+  };
+  double sum = 0;
+  for (const Launch& launch : launches_of(model, 1, program::Pass::forward, 8,
+                                          model::TensorSplit(1).in_fp8(true), DType::bf16))
+    sum += launch_seconds(cluster::load_device("H100"), launch, DType::bf16, false);
+  EXPECT_DOUBLE_EQ(seconds("H100", true), sum);
+  EXPECT_NO_THROW(seconds("A100 80GB", false));
+  EXPECT_EQ(test::message_of<InputError>([&] { seconds("A100 80GB", true); }),
+            "method.precision: A100 80GB cannot compute in fp8; bf16 can");
 }
 
 TEST(DeviceTime, FusedAttentionReachesAPartOfTheRate) {

@@ -231,7 +231,8 @@ TEST(Job, UnknownKeysAndWrongUnits) {
             "\"train.seq_len\"?");
   EXPECT_THAT(error_of({"method.bucket=25Mb"}), HasSubstr("units that fit: B, kB, MB"));
   EXPECT_THAT(error_of({"run.timeout=30"}), HasSubstr("units that fit: ns, us, ms, s, min, h, d"));
-  EXPECT_THAT(error_of({"method.precision=fp8"}), HasSubstr("is not one of fp32, bf16, fp16"));
+  EXPECT_THAT(error_of({"method.precision=int8"}),
+              HasSubstr("is not one of fp32, bf16, fp16, fp8"));
   EXPECT_THAT(error_of({"method.order=pp,tp"}), HasSubstr("is not one of pp,dp,tp, pp,tp,dp"));
   EXPECT_THAT(error_of({"method.density=0"}), HasSubstr("must be above 0 and at most 1"));
   EXPECT_THAT(error_of({"train.steps=0"}),
@@ -243,6 +244,10 @@ TEST(Job, ConstraintsBetweenKeys) {
             "--set method.precision=bf16: key \"method.precision\": V100 PCIe 32GB of node8/gpu2 "
             "cannot compute in bf16; fp32 or fp16 would fit");
   EXPECT_EQ(error_of({"method.precision=bf16", "cluster.devices=[\"RTX 4090\"]"}), "no error");
+  EXPECT_EQ(error_of({"method.precision=fp8"}),
+            "--set method.precision=fp8: key \"method.precision\": V100 PCIe 32GB of node8/gpu2 "
+            "cannot compute in fp8; fp32 or fp16 would fit");
+  EXPECT_EQ(error_of({"method.precision=fp8", "cluster.devices=[\"RTX 4090\"]"}), "no error");
   EXPECT_THAT(
       error_of({"method.name=zero3", "method.zero=1"}),
       StartsWith("--set method.zero=1: key \"method.zero\": 1: method \"zero3\" is level 3"));

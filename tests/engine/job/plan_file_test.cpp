@@ -25,7 +25,7 @@ using testing::HasSubstr;
 /// All members of a plan. This function does not compile when a plan has a new member: list it here
 /// and write it to the file.
 auto members_of(const plan::Plan& plan) {
-  const auto& [method, mesh, schedule, exchange, placement, precision, clip, optimizer,
+  const auto& [method, mesh, schedule, exchange, placement, precision, fp8, clip, optimizer,
                checkpoints] = plan;
   const auto& [save_every, save_to, save_group] = checkpoints;
   const auto& [pp, dp, tp, order, servers, sequence_parallel, cp, context] = mesh;
@@ -62,6 +62,7 @@ auto members_of(const plan::Plan& plan) {
                     stages,
                     exchange.bucket_bytes(),
                     precision,
+                    fp8,
                     recompute,
                     recompute_unit,
                     recompute_layers,
@@ -153,6 +154,7 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   }
   p.exchange.bucket = Bytes(draw.coin() ? 25e6 : 1e9 * draw.part());
   p.precision = static_cast<program::DType>(draw(0, 2));
+  p.fp8 = p.precision == program::DType::bf16 && draw.coin();
   p.exchange.density = draw.part(), p.exchange.s_min = draw.part(), p.exchange.s_max = draw.part();
   p.exchange.selector = static_cast<program::Selector>(draw(0, 2)),
   p.exchange.feedback = static_cast<program::Feedback>(draw(0, 2));

@@ -90,6 +90,7 @@ recompute_scores = true
 divides_tokens = true
 cross_entropy = "library"
 tf32 = true
+fp8 = "delayed"
 update_bytes = 12
 [memory]
 keeps_masks = true
@@ -132,6 +133,7 @@ waits = ["update", "loss"]
                              .norms = Norms::divided,
                              .cross_entropy = CrossEntropy::library,
                              .tf32 = true,
+                             .fp8 = Fp8::delayed,
                              .update_bytes = 12,
                              .library = library,
                              .gathers = Gathers::each,
