@@ -254,6 +254,25 @@ void check_countable(const Config& train, const Job& job) {
                   std::max(1.0, job.plan.schedule.global_batch * (4e18 / bytes) - 1)));
 }
 
+/// Refuses text divided by source where the division would change in mid-run.
+void check_split(const Config& train, const Job& job) {
+  if (job.train.split == Split::iid) return;
+  const auto bad = [&](const std::string& why) { return train.error("split", why); };
+  if (methods::planned(job.plan.method) || job.adaptive.balance_every > 0)
+    throw bad(fmt::format(
+        "\"source\": {} changes the samples of ranks in mid-run, and with them their sources; use "
+        "\"iid\"{}",
+        job.adaptive.balance_every > 0 ? "adaptive.balance_every"
+                                       : fmt::format("method \"{}\"", job.plan.method),
+        job.adaptive.balance_every > 0 ? ", or leave that out" : ", or a method such as \"ddp\""));
+  if (!job.train.left_out.empty() ||
+      (job.recovery.restarts > 0 && job.recovery.policy == RecoveryPolicy::replica))
+    throw bad(
+        "\"source\": without the samples of lost replicas (train.left_out, recovery.policy = "
+        "\"replica\") the other ranks would get other sources; use \"iid\", or another "
+        "recovery.policy");
+}
+
 /// The checkpoints that the program saves itself. Ranks that count their own steps have none:
 /// a run stops them for each checkpoint, also for one that goes to peers.
 plan::Checkpoints checkpoints_of(const Config& train, const Job& job) {
@@ -316,6 +335,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.autotune = keys.autotune;
   job.shares = keys.shares;
   job.micro_batch = static_cast<int>(keys.micro_batch.value_or(0));
+  check_split(file.section("train"), job);
   job.plan.checkpoints = checkpoints_of(file.section("train"), job);
   const std::size_t world = job.plan.placement.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)
