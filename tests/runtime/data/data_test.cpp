@@ -113,7 +113,8 @@ TEST_F(SourcesTest, RefusesDataThatDoesNotFit) {
   EXPECT_THAT(message(of({1, 1, 1, 1, 1})),
               testing::AllOf(HasSubstr("training text of 4 inputs (a.txt, b, c, d) for 5 data-"),
                              HasSubstr("at most 4 ranks")));
-  EXPECT_THAT(message(of({1, 1}, 70)), HasSubstr("rank 0 has the text of a.txt, c, which is shor"));
+  EXPECT_THAT(message(of({1, 1, 1, 1}, 50)),
+              HasSubstr("rank 0 has the text of a.txt, which is short"));
   for (const char* inputs : {"0 1 2 2", "0 1 2 2 4", "0 1 2 2 -1", "0 1 2 2 \"3\""}) {
     manifest(inputs);
     EXPECT_THAT(message(of({1, 1})), HasSubstr("data/prepare.py --by-input")) << inputs;
