@@ -15,6 +15,7 @@
 #include "engine/job/job_keys.h"
 #include "engine/job/job_mesh.h"
 #include "engine/job/job_servers.h"
+#include "engine/job/job_split.h"
 #include "engine/job/plan_file.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
@@ -252,25 +253,6 @@ void check_countable(const Config& train, const Job& job) {
                   "more than can be counted; at most {:.0f} samples",
                   job.plan.schedule.global_batch, m.seq_len, m.name, bytes,
                   std::max(1.0, job.plan.schedule.global_batch * (4e18 / bytes) - 1)));
-}
-
-/// Refuses text divided by source where the division would change in mid-run.
-void check_split(const Config& train, const Job& job) {
-  if (job.train.split == Split::iid) return;
-  const auto bad = [&](const std::string& why) { return train.error("split", why); };
-  if (methods::planned(job.plan.method) || job.adaptive.balance_every > 0)
-    throw bad(fmt::format(
-        "\"source\": {} changes the samples of ranks in mid-run, and with them their sources; use "
-        "\"iid\"{}",
-        job.adaptive.balance_every > 0 ? "adaptive.balance_every"
-                                       : fmt::format("method \"{}\"", job.plan.method),
-        job.adaptive.balance_every > 0 ? ", or leave that out" : ", or a method such as \"ddp\""));
-  if (!job.train.left_out.empty() ||
-      (job.recovery.restarts > 0 && job.recovery.policy == RecoveryPolicy::replica))
-    throw bad(
-        "\"source\": without the samples of lost replicas (train.left_out, recovery.policy = "
-        "\"replica\") the other ranks would get other sources; use \"iid\", or another "
-        "recovery.policy");
 }
 
 /// The checkpoints that the program saves itself. Ranks that count their own steps have none:

@@ -47,6 +47,10 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
   job.train.steps = 20;
   job.train.seed = 3;
   job.train.lr = plan.optimizer == plan::Optimizer::sgd ? 0.1 : 3e-3;
+  // A client's new AdamW steps by the learning rate, however small the gradient is: a rounding
+  // error may change a weight by a whole step. A larger eps makes small gradients count less.
+  const methods::Combines& can = methods::strategy_named(plan.method).combines;
+  if (can.local_steps && can.servers) job.train.eps = 1e-3;
   job.train.weight_decay = 0.1;
   job.train.warmup_steps = 3;
   job.train.eval_batches = 2;

@@ -399,14 +399,6 @@ TEST_P(Method, FollowsItsReference) {
       }) &&
       job.plan.optimizer == plan::Optimizer::sgd)
     job.train.lr = 1e-3;
-  // A new AdamW steps by the learning rate, however small the gradient is: as with votes, a
-  // rounding error may change a weight by a whole step. A larger eps makes small gradients count
-  // less.
-  if (any_op([](const program::Op& op) {
-        const auto* update = std::get_if<program::Update>(&op.work);
-        return update != nullptr && update->restart > 0;
-      }))
-    job.train.eps = 1e-3;
   // A gradient is computed with the oldest version of the weights that a rank keeps.
   rules.staleness =
       methods::strategy_named(job.plan.method).sync(job.plan).weight_versions(job.plan) - 1;
