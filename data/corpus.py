@@ -20,6 +20,7 @@ class Document:
     name: str
     text: str
     digest: bytes = b""
+    source: int = 0  # the place of its input in the manifest's `inputs`
 
     def __post_init__(self):
         self.digest = hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).digest()
@@ -55,7 +56,7 @@ def normalise(text, keep_whitespace=False):
 def clean(documents, keep_whitespace=False, keep_duplicates=False):
     """(documents, Removed): normalised, deduplicated, in `shuffled` order."""
     removed = Removed()
-    kept = [Document(document.name, normalise(document.text, keep_whitespace)) for document in documents]
+    kept = [Document(document.name, normalise(document.text, keep_whitespace), source=document.source) for document in documents]
     full = [document for document in kept if document.text.strip()]
     removed.empty = len(kept) - len(full)
     return shuffled(full if keep_duplicates else _distinct(full, removed)), removed
@@ -89,7 +90,7 @@ def _distinct(documents, removed):
             continue
         seen_paragraphs |= keys
         removed.paragraph_characters += len(document.text) - len(text)
-        kept.append(Document(document.name, text))
+        kept.append(Document(document.name, text, source=document.source))
     return kept
 
 
@@ -100,9 +101,9 @@ def cut(documents, characters):
         text = document.text
         while len(text) > characters:
             at = max(text.rfind("\n\n", 1, characters), 0) or max(text.rfind("\n", 1, characters), 0) or characters
-            pieces.append(Document(document.name, text[:at].strip("\n")))
+            pieces.append(Document(document.name, text[:at].strip("\n"), source=document.source))
             text = text[at:].lstrip("\n")
-        pieces.append(Document(document.name, text))
+        pieces.append(Document(document.name, text, source=document.source))
     return shuffled(piece for piece in pieces if piece.text.strip())
 
 

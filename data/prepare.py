@@ -33,7 +33,9 @@ EXAMPLES = """examples:
   data/prepare.py --debian git-doc -o tokens               the plain text of a Debian package
   data/prepare.py corpus.txt -o tokens --tokenizer gpt2/tokenizer.json
 """
-RECIPE = "vocab_size end_of_text masked_lm val_fraction max_mb max_document_chars keep_whitespace keep_duplicates shard_tokens".split()
+RECIPE = (
+    "vocab_size end_of_text masked_lm val_fraction max_mb max_document_chars keep_whitespace keep_duplicates by_input shard_tokens".split()
+)
 
 
 def arguments(argv):
@@ -65,6 +67,7 @@ def arguments(argv):
     whole("--max-document-chars", "N", "cut longer documents at paragraph ends (a single file must be cut to be split)", clean)
     clean.add_argument("--keep-whitespace", action="store_true", help="keep indentation and blank lines (program text)")
     clean.add_argument("--keep-duplicates", action="store_true", help="keep repeated documents and paragraphs")
+    clean.add_argument("--by-input", action="store_true", help='begin a training shard with each input, for train.split = "source"')
     whole("--shard-tokens", "N", "tokens a shard (100000000)", clean, default=100_000_000)
     options = parser.parse_args(argv)
     if not 0 < options.val_fraction < 1:
@@ -122,6 +125,8 @@ def build(options, found, recipe_hash, target, progress):
     progress.stage("cleaning")
     documents, removed = cleaned(options, found.documents)
     sides = corpus.split(documents, options.val_fraction)
+    if options.by_input:
+        sides.train.sort(key=lambda document: document.source)
     progress.stage("tokenizer")
     tokenizer = tokenizer_of(options, sides.train)
     special = bpe.special_ids(tokenizer, options.end_of_text)
@@ -155,7 +160,8 @@ def build(options, found, recipe_hash, target, progress):
     for name, side in (("train", sides.train), ("val", sides.val)):
         texts = [document.text for document in side]
         encoded = bpe.encode(tokenizer, texts, advance)
-        written = shards.write_side(target, name, encoded, special["end_of_text"], options.shard_tokens)
+        inputs = [document.source for document in side] if options.by_input and name == "train" else None
+        written = shards.write_side(target, name, encoded, special["end_of_text"], options.shard_tokens, inputs)
         manifest[name] = {
             "tokens": sum(shard["tokens"] for shard in written),
             "documents": len(side),

@@ -37,6 +37,7 @@ class Sources:
     def add(self, documents, **entry):
         checksum = hashlib.sha256()
         for document in documents:
+            document.source = len(self.entries)
             checksum.update(f"{document.name}\n{document.text}\n".encode("utf-8", "surrogatepass"))
         self.documents += documents
         self.entries.append(entry | {"sha256": checksum.hexdigest(), "documents": len(documents)})

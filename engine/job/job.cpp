@@ -15,6 +15,7 @@
 #include "engine/job/job_keys.h"
 #include "engine/job/job_mesh.h"
 #include "engine/job/job_servers.h"
+#include "engine/job/job_split.h"
 #include "engine/job/plan_file.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
@@ -323,6 +324,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.autotune = keys.autotune;
   job.shares = keys.shares;
   job.micro_batch = static_cast<int>(keys.micro_batch.value_or(0));
+  check_split(file.section("train"), job);
   job.plan.checkpoints = checkpoints_of(file.section("train"), job);
   const std::size_t world = job.plan.placement.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)

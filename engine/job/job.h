@@ -43,6 +43,11 @@ constexpr auto spellings(Decay) {
   return std::to_array<const char*>({"linear", "cosine", "constant"});
 }
 
+/// How training text is divided among the data-parallel ranks. iid: each sample may be of any text.
+/// source: each rank reads the text of its own inputs of data/prepare.py (runtime/data/sources.h).
+enum class Split : std::uint8_t { iid, source };
+constexpr auto spellings(Split) { return std::to_array<const char*>({"iid", "source"}); }
+
 /// [train]. Global batch, optimizer and whether to clip are in the plan, because the program
 /// depends on them.
 struct Train {
@@ -61,6 +66,7 @@ struct Train {
   std::int64_t eval_batches = 8;
   std::int64_t save_every = 0;             // steps between checkpoints; 0: only at the end
   std::string data = {};                   // folder of token shards
+  Split split = Split::iid;                // of `data`
   std::vector<std::string> evaluate = {};  // further such folders, to measure losses on
   /// Positions [begin, end) of samples that each step draws besides the global batch and nobody
   /// trains: those of lost replicas. In order.

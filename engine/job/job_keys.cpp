@@ -218,6 +218,7 @@ void read_train(const Config& c, JobKeys& keys) {
   t.eval_batches = c.integer("eval_batches", t.eval_batches, count);
   t.save_every = c.integer("save_every", t.save_every, natural);
   t.data = c.text("data", "");
+  t.split = choose<Split>(c, "split");
   t.evaluate = c.texts("evaluate");
   t.out = c.text("out", "out");
   t.left_out = read_left_out(c);

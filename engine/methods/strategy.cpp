@@ -38,12 +38,13 @@ std::string unknown_method(const std::string& name) {
 }
 
 std::string cannot_save_behind(const std::string& method) {
-  if (strategy_named(method).combines.lockstep) return "";
+  const Combines& can = strategy_named(method).combines;
+  if (can.lockstep) return "";
   return fmt::format(
       "async does not combine with method \"{}\", whose {}; use \"full\", \"sharded\" or \"peer\"",
       method,
-      strategy_named(method).combines.machines ? "servers have no state to save"
-                                               : "workers count their own steps");
+      can.machines || can.local_steps ? "servers have no state to save"
+                                      : "workers count their own steps");
 }
 
 bool planned(const std::string& method) {

@@ -160,6 +160,7 @@ Work parse_work(TextLine& line, const Names& names) {
   if (word == "update") {
     Update u;
     if (auto v = line.optional("frozen")) u.frozen = line.number<int>(*v);
+    if (auto v = line.optional("restart")) u.restart = line.number<int>(*v);
     return u;
   }
   if (auto move = from_name<Move>(word)) {

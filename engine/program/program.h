@@ -359,9 +359,11 @@ struct Kernel {
 /// norm (read, when clipping or fp16). Every rank runs it in every step. When norm is not finite,
 /// it changes nothing. From step `frozen` on (0: never), grad is the new first moment, which
 /// replaces moment1, and moment2 stays as the step before left it, with its bias correction (1-bit
-/// Adam).
+/// Adam). Before every step that `restart` divides (0: none), the optimizer begins anew: its
+/// moments are zero, and bias corrections count from there (the clients of FedAvg).
 struct Update {
   int frozen = 0;
+  int restart = 0;
 };
 /// source -> target over the channel's group; in place when both name the same view. For reduce and
 /// broadcast, the root is the group's member that plays role `root`; none: the move has no root. In

@@ -81,8 +81,10 @@ void check_numbers(const Program& p, const Role& role, Id o) {
   if (const auto* pause = std::get_if<Pause>(&op.work))
     must(pause->seconds >= 0 && pause->seconds <= most_pause, "seconds", pause->seconds,
          fmt::format("from 0 to {}", most_pause));
-  if (const auto* update = std::get_if<Update>(&op.work))
+  if (const auto* update = std::get_if<Update>(&op.work)) {
     must(update->frozen >= 0, "frozen", update->frozen, "at least 0");
+    must(update->restart >= 0, "restart", update->restart, "at least 0");
+  }
   if (const auto* compute = std::get_if<Compute>(&op.work)) {
     must(compute->samples >= 1, "n", compute->samples, "at least 1");
     constexpr int most = decltype(Ref::index)::most;

@@ -68,7 +68,10 @@ std::string work_text(const Program& p, const Work& work) {
             return out;
           },
           [](const Update& u) {
-            return u.frozen ? fmt::format("update frozen={}", u.frozen) : std::string("update");
+            std::string out = "update";
+            if (u.frozen) out += fmt::format(" frozen={}", u.frozen);
+            if (u.restart) out += fmt::format(" restart={}", u.restart);
+            return out;
           },
           [&](const Collective& c) {
             std::string out = fmt::format("{} {}", name_of(c.move), p.channels[c.channel].name);

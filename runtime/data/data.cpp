@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/json_text.h"
+#include "runtime/data/permute.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -60,29 +60,6 @@ nlohmann::json manifest_of(const std::string& folder) {
 
 }  // namespace
 
-std::uint64_t hash(std::uint64_t a, std::uint64_t b) {
-  const auto mix = [](std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    return x ^ (x >> 31);
-  };
-  return mix(mix(a + 0x9e3779b97f4a7c15ULL) ^ (b + 0x632be59bd9b4e019ULL));
-}
-
-std::int64_t permute(std::int64_t index, std::int64_t count, std::uint64_t key) {
-  if (count <= 1) return 0;
-  const int half = (std::bit_width(static_cast<std::uint64_t>(count - 1)) + 1) / 2;
-  const std::uint64_t low = (std::uint64_t{1} << half) - 1;
-  auto place = static_cast<std::uint64_t>(index);
-  do {
-    std::uint64_t left = place >> half, right = place & low;
-    for (std::uint64_t round = 0; round < 6; ++round)
-      left = std::exchange(right, left ^ (hash(key + round, right) & low));
-    place = (left << half) | right;
-  } while (place >= static_cast<std::uint64_t>(count));
-  return static_cast<std::int64_t>(place);
-}
-
 Data::Data(DataSettings settings)
     : settings_(std::move(settings)),
       drawn_(settings_.global_batch),
@@ -91,6 +68,9 @@ Data::Data(DataSettings settings)
   if (const std::vector<std::string> files = files_of(settings_.path, "val"); !files.empty())
     validation_ = std::make_unique<Shards>(files, settings_.seq_len);
   const nlohmann::json manifest = manifest_of(settings_.path);
+  if (!settings_.clients.empty())
+    sources_.emplace(settings_.clients, files_of(settings_.path, "train"), train_, manifest,
+                     fmt::format("{} = \"{}\"", settings_.key, settings_.path));
   if (const auto vocab = manifest.find("vocab_size");
       manifest.is_object() && vocab != manifest.end() && vocab->is_number_integer() &&
       vocab->get<std::int64_t>() > settings_.vocab)
@@ -161,9 +141,10 @@ void Data::training(std::int64_t step, std::int64_t first, int samples, std::int
   const std::int64_t windows = train_.windows();
   for (int i = 0; i < samples; ++i) {
     const std::int64_t sample = sample_at(step, first + i);
-    const std::uint64_t epoch = sample / windows;
+    const std::uint64_t order = hash(settings_.seed, order_stream);
     const std::int64_t window =
-        permute(sample % windows, windows, hash(hash(settings_.seed, order_stream), epoch));
+        sources_ ? sources_->window(step, first + i, order)
+                 : permute(sample % windows, windows, hash(order, sample / windows));
     fill(train_, window, hash(hash(settings_.seed, mask_stream), sample),
          tokens + std::int64_t{i} * settings_.seq_len,
          labels + std::int64_t{i} * settings_.seq_len);

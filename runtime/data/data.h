@@ -1,48 +1,19 @@
-// Training text: memory-mapped token shards in llm.c's format (github.com/karpathy/llm.c) and the
-// batches made of them. A shard is 256 little-endian i32 (magic 20240520, version 1, number of
-// tokens, rest unused), then u16 tokens. It is cut into windows that share one token (here seq_len
-// is 4):
-//
-//   tokens  0 1 2 3 4 5 6 7 8 9 ...
-//           |-------|                 window 0: inputs 0 to 3, next tokens 1 to 4
-//                   |-------|         window 1: inputs 4 to 7, next tokens 5 to 8
-//
-// A sample depends on (seed, step, index of the sample in the global batch) alone, not on the mesh,
-// the micro-batches or the rank that asks. So every rank knows without communication how many
-// labels the whole step has. Shapes: S samples, sequence length T = seq_len.
+// Batches of training text (shards.h). A sample depends on (seed, step, index of the sample in the
+// global batch) alone, not on the mesh, the micro-batches or the rank that asks; with
+// `DataSettings::clients`, also on how that batch is divided. So every rank knows without
+// communication how many labels the whole step has. Shapes: S samples, sequence length T = seq_len.
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/data/shards.h"
+#include "runtime/data/sources.h"
+
 namespace rehearse::runtime {
-
-/// The token shards of one side (training or validation), as one sequence of windows. A window has
-/// seq_len inputs and one token more, the label of its last position. It does not cross a shard's
-/// end.
-class Shards {
- public:
-  /// Maps the files, in this order. Throws InputError that names the file when it is missing, no
-  /// shard, of another version or truncated, or when all files together have no window.
-  Shards(const std::vector<std::string>& files, int seq_len);
-  Shards(Shards&&) noexcept;
-  Shards& operator=(Shards&&) noexcept;
-  ~Shards();
-
-  std::int64_t windows() const { return windows_; }
-  std::int64_t tokens() const { return tokens_; }
-  /// The seq_len + 1 tokens of a window.
-  std::span<const std::uint16_t> window(std::int64_t index) const;
-
- private:
-  struct Mapping;
-  std::vector<Mapping> mappings_;
-  std::int64_t windows_ = 0, tokens_ = 0;
-  int seq_len_ = 0;
-};
 
 /// What a language model predicts. causal: the next token at every position. masked: the tokens at
 /// 15% of positions (BERT, Devlin et al. 2018), of which 80% are replaced by [MASK], 10% by a
@@ -58,6 +29,9 @@ struct DataSettings {
   /// Positions [begin, end) of samples that are drawn but that nobody trains: those of lost
   /// replicas. In order. `global_batch` does not count them.
   std::vector<std::pair<int, int>> left_out = {};
+  /// [data-parallel rank]: its samples of a global batch, if each rank draws them from its own
+  /// inputs of data/prepare.py (sources.h). Empty: all draw from all text.
+  std::vector<int> clients = {};
 };
 
 /// Label of a position without one; torch's cross_entropy ignores it too.
@@ -96,16 +70,9 @@ class Data {
   DataSettings settings_;
   std::int64_t drawn_ = 0;  // samples of a step, with those that are left out
   Shards train_;
-  std::unique_ptr<Shards> validation_;  // null: no validation shards
+  std::optional<Sources> sources_ = {};  // none: all draw from all text
+  std::unique_ptr<Shards> validation_;   // null: no validation shards
   std::int64_t mask_token_ = -1;
 };
-
-/// The place of `index` in a permutation of [0, count) chosen by `key`: the order of an epoch
-/// without a table. A Feistel network is applied again until the result is below `count`.
-std::int64_t permute(std::int64_t index, std::int64_t count, std::uint64_t key);
-
-/// A hash of both arguments, the same on every machine, used as counter-based random numbers (after
-/// SplitMix64's finaliser, Steele et al. 2014).
-std::uint64_t hash(std::uint64_t a, std::uint64_t b);
 
 }  // namespace rehearse::runtime

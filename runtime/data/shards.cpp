@@ -1,4 +1,6 @@
-// Maps llm.c token shards into memory and finds their windows (format: data.h).
+// Maps llm.c token shards into memory and finds their windows (format: shards.h).
+#include "runtime/data/shards.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -11,7 +13,6 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "runtime/data/data.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -95,6 +96,10 @@ Shards::Shards(const std::vector<std::string>& files, int seq_len) : seq_len_(se
     throw InputError(fmt::format(
         "{}: {} tokens, fewer than the {} of one sample (seq_len {} and the label of the last)",
         files.empty() ? "data" : files.front(), tokens_, seq_len + 1, seq_len));
+}
+
+std::int64_t Shards::first_window(std::size_t file) const {
+  return file < mappings_.size() ? mappings_[file].first_window : windows_;
 }
 
 std::span<const std::uint16_t> Shards::window(std::int64_t index) const {

@@ -354,6 +354,7 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
   OptimizerStep settings = optimizer_step(train_, optimizer_, step);
   settings.step -= skipped_updates_;
   if (work.frozen > 0 && step >= work.frozen) settings.frozen = work.frozen;
+  if (work.restart > 0) settings.step = step % work.restart + 1;
   const Operand* norm = p.at(program::Slot::norm);
   const Operand* scale = p.at(program::Slot::scale);
   const double loss_scale = scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0];
@@ -376,7 +377,11 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
   }
   const auto floats = [&](program::Slot slot) {
     const Operand* operand = p.at(slot);
-    return operand == nullptr ? nullptr : memory_.write(*operand, step).data_ptr<float>();
+    if (operand == nullptr) return static_cast<float*>(nullptr);
+    const at::Tensor state = memory_.write(*operand, step);
+    const bool moment = slot == program::Slot::moment1 || slot == program::Slot::moment2;
+    if (moment && work.restart > 0 && step % work.restart == 0) state.zero_();
+    return state.data_ptr<float>();
   };
   float* const moment1 = floats(program::Slot::moment1);
   float* const moment2 = floats(program::Slot::moment2);

@@ -29,7 +29,13 @@ DataSettings settings_of(const job::Job& job, const std::string& key, const std:
 }  // namespace
 
 EvaluationData::EvaluationData(const job::Job& job)
-    : own(settings_of(job, "train.data", job.train.data)) {
+    : own([&] {
+        DataSettings settings = settings_of(job, "train.data", job.train.data);
+        if (job.train.split == job::Split::source)
+          for (int rank = 0; rank < job.plan.mesh.dp; ++rank)
+            settings.clients.push_back(job.plan.samples(rank) * job.plan.schedule.micro_batches);
+        return settings;
+      }()) {
   for (const std::string& folder : job.train.evaluate) {
     others.emplace_back(folder, Data(settings_of(job, "train.evaluate", folder)));
     if (others.back().second.validation_windows() == 0)

@@ -36,6 +36,7 @@ METHODS = {
     "onebit-adam": ("dp",),
     "local-sgd": ("dp", "tp"),
     "d-psgd": ("dp",),
+    "fedavg": (),
     "ps-sync": (),
     "ps-ssp": (),
 }
@@ -96,7 +97,7 @@ def draw(seed):
         "stragglers": [],
         "unit": 1.0,  # of time
     }
-    if method in ("ps-sync", "ps-ssp"):
+    if method in ("fedavg", "ps-sync", "ps-ssp"):
         job["mesh"] = None
         job["batch"] = micro_batches * (world - 1)
         job["collective"] = "automatic"

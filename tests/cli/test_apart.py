@@ -109,7 +109,7 @@ class Apart(TrainingCase):
 
     def test_refusals(self):
         for method, key, value, words in (
-            ("ddp", "local_steps", "4", ["method.local_steps", "diloco, local-sgd"]),
+            ("ddp", "local_steps", "4", ["method.local_steps", "diloco, fedavg, local-sgd"]),
             ("local-sgd", "outer_lr", "0.5", ["method.outer_lr", "diloco"]),
             ("local-sgd", "local_steps", "0", ["method.local_steps", "1"]),
             ("d-psgd", "local_steps", "4", ["method.local_steps"]),

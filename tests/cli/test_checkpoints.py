@@ -139,7 +139,7 @@ class Checkpoints(TrainingCase):
         self.assertEqual((one["first_step"], one["end_step"]), (last, last + 2))
 
     def test_methods_that_cannot(self):
-        for method in ("ps-async", "ps-ssp"):
+        for method in ("ps-async", "ps-ssp", "fedavg"):
             self.refused(
                 *("simulate", self.job(), *ASYNC, "--set", "train.save_every=5"),
                 *("--set", f"method.name={method}", "--set", "method.servers=1", "--set", "cluster.world_size=3"),

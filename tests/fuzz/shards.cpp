@@ -1,5 +1,6 @@
 // Fuzz target for shards of training tokens: opens a shard and reads its windows.
-#include "runtime/data/data.h"
+#include "runtime/data/shards.h"
+
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

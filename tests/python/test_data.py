@@ -45,6 +45,40 @@ class EndToEnd(DataTest):
         for path in self.out.iterdir():
             self.assertEqual(path.read_bytes(), (self.tmp / "again" / path.name).read_bytes(), path.name)
 
+    def test_by_input_each_input_has_shards_of_its_own(self):
+        books = self.books()
+        more = self.tmp / "more"
+        more.mkdir()
+        for i in range(30, 50):
+            (more / f"{i:03d}.txt").write_text(prose(i))
+        single = self.tmp / "single.txt"
+        single.write_text("\n\n".join(prose(i) for i in range(50, 58)))
+        given = (books, more, single, "--max-document-chars", 3000)
+        self.prepare(*given, "--by-input", "--val-fraction", 0.2, vocab=400)
+        manifest = self.manifest()
+        self.assertEqual([entry["name"] for entry in manifest["inputs"]], ["books", "more", "single.txt"])
+        shards = manifest["train"]["shards"]
+        self.assertEqual([shard["input"] for shard in shards], [0, 1, 2])
+        self.assertFalse(any("input" in shard for shard in manifest["val"]["shards"]))
+        sides = self.documents()
+        at = 0
+        for shard, texts in zip(
+            shards, ([prose(i) for i in range(30)], [prose(i) for i in range(30, 50)], [single.read_text()]), strict=True
+        ):
+            for document in sides["train"][at : at + shard["documents"]]:
+                self.assertTrue(any(document in text for text in texts))
+            at += shard["documents"]
+        self.assertEqual(at, len(sides["train"]))
+        # The same documents as without the option, in another order; small shards still end where they would.
+        self.prepare(*given, "--val-fraction", 0.2, out=self.tmp / "mixed", vocab=400)
+        mixed = json.loads((self.tmp / "mixed/manifest.json").read_text())
+        self.assertEqual(mixed["train"]["tokens"], manifest["train"]["tokens"])
+        self.assertFalse(any("input" in shard for shard in mixed["train"]["shards"]))
+        self.prepare(*given, "--by-input", "--shard-tokens", 1000, "--val-fraction", 0.2, vocab=400)
+        of = [shard["input"] for shard in self.manifest()["train"]["shards"]]
+        self.assertEqual((of, sorted(set(of))), (sorted(of), [0, 1, 2]))
+        self.assertGreater(len(of), 6)
+
     def test_the_split_is_by_document_hash_and_stable_when_documents_are_added(self):
         books = self.books(40)
         self.prepare(books, "--val-fraction", 0.3)

@@ -59,6 +59,9 @@ class Workers {
 
   /// Trains one step and returns the mean loss.
   double step(std::int64_t step) {
+    const auto& every = job_.plan.exchange.averaging.local_steps;
+    if (averages_samples() && step % *every == 0)
+      for (ReferenceOptimizer& one : optimizers_) one.restart(step);
     const std::vector<Weights> before = weights();
     double loss = 0;
     std::vector<Weights> gradients;
@@ -73,7 +76,6 @@ class Workers {
       if (!mixing_.empty()) optimizers_[worker].set(combine(mixing_[worker], before));
       optimizers_[worker].update(gradients[worker], step);
     }
-    const auto& every = job_.plan.exchange.averaging.local_steps;
     if (every && (step + 1) % *every == 0) agree();
     return loss / static_cast<double>(data_.training_labels(step));
   }
@@ -88,26 +90,41 @@ class Workers {
       const at::Tensor tokens = at::empty({1, length}, at::kLong);
       const at::Tensor labels = at::empty({1, length}, at::kLong);
       data_.validation(i, 1, tokens.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>());
-      const auto worker =
-          static_cast<std::size_t>(i % batch) * at_end.size() / static_cast<std::size_t>(batch);
+      std::size_t worker = 0;
+      for (std::int64_t place = i % batch; place >= samples_of(worker); ++worker)
+        place -= samples_of(worker);
       sum += reference::loss_sum(job_.model, at_end[worker], tokens, labels).item<double>();
     }
     return sum / static_cast<double>(data_.validation_labels(0, count));
   }
 
  private:
+  /// Whether workers count by their samples, as the clients of FedAvg do.
+  bool averages_samples() const { return job_.plan.method == "fedavg"; }
+  /// The samples of a worker in a global batch.
+  int samples_of(std::size_t worker) const {
+    return job_.plan.samples(static_cast<int>(worker)) * job_.plan.schedule.micro_batches;
+  }
+
   std::pair<at::Tensor, at::Tensor> samples(std::int64_t step, int worker) const {
-    const int batch = job_.plan.schedule.global_batch, length = job_.model.seq_len;
-    const int count = batch / job_.plan.mesh.dp;
+    const int length = job_.model.seq_len, count = samples_of(static_cast<std::size_t>(worker));
+    int first = 0;
+    for (int before = 0; before < worker; ++before)
+      first += samples_of(static_cast<std::size_t>(before));
     const at::Tensor tokens = at::empty({count, length}, at::kLong);
     const at::Tensor labels = at::empty({count, length}, at::kLong);
-    data_.training(step, std::int64_t{worker} * count, count, tokens.data_ptr<std::int64_t>(),
+    data_.training(step, first, count, tokens.data_ptr<std::int64_t>(),
                    labels.data_ptr<std::int64_t>());
     return {tokens, labels};
   }
 
   void agree() {
-    Weights agreed = mean_of(weights());
+    std::vector<double> parts;
+    for (std::size_t worker = 0; worker < optimizers_.size(); ++worker)
+      parts.push_back(averages_samples()
+                          ? double(samples_of(worker)) / double(job_.plan.schedule.global_batch)
+                          : 1.0 / static_cast<double>(optimizers_.size()));
+    Weights agreed = combine(parts, weights());
     if (job_.plan.method == "diloco") {
       const plan::Averaging& how = job_.plan.exchange.averaging;
       const double lr = *how.outer_lr, momentum = *how.outer_momentum;

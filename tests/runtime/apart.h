@@ -1,5 +1,5 @@
-// Workers that train apart, emulated in one process from the definitions of local SGD, DiLoCo and
-// D-PSGD, with autograd and tensor operations.
+// Workers that train apart, emulated in one process from the definitions of local SGD, DiLoCo,
+// FedAvg and D-PSGD, with autograd and tensor operations.
 #pragma once
 #include <functional>
 #include <vector>
@@ -17,13 +17,14 @@ std::vector<std::vector<double>> mixing_matrix(plan::Graph graph, int workers,
                                                const std::vector<int>& distances);
 
 struct ApartRun {
-  /// Losses are means over the workers, each at its own weights; weights are the workers' mean.
+  /// Losses are means over the samples, each at its worker's weights; weights are the workers'
+  /// mean.
   ReferenceRun mean = {};
   std::vector<reference::Weights> weights = {};  // [worker]
   /// [step]: root mean square distance of the workers' weights from their mean, after it.
   std::vector<double> distances = {};
 };
-/// Trains `job`, whose method is "local-sgd", "diloco" or "d-psgd".
+/// Trains `job`, whose method is "local-sgd", "diloco", "fedavg" or "d-psgd".
 ApartRun train_apart(const job::Job& job);
 
 /// [worker]: its own weights in a checkpoint.

@@ -47,6 +47,10 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
   job.train.steps = 20;
   job.train.seed = 3;
   job.train.lr = plan.optimizer == plan::Optimizer::sgd ? 0.1 : 3e-3;
+  // A client's new AdamW steps by the learning rate, however small the gradient is: a rounding
+  // error may change a weight by a whole step. A larger eps makes small gradients count less.
+  const methods::Combines& can = methods::strategy_named(plan.method).combines;
+  if (can.local_steps && can.servers) job.train.eps = 1e-3;
   job.train.weight_decay = 0.1;
   job.train.warmup_steps = 3;
   job.train.eval_batches = 2;
@@ -112,13 +116,18 @@ reference::Weights weights_of(const std::string& checkpoint, const model::ModelS
 }
 
 Data data_of(const job::Job& job) {
+  std::vector<int> clients;
+  if (job.train.split == job::Split::source)
+    for (int worker = 0; worker < job.plan.mesh.dp; ++worker)
+      clients.push_back(job.plan.samples(worker) * job.plan.schedule.micro_batches);
   return Data(
       {.path = job.train.data,
        .objective = job.model.family == model::Family::bert ? Objective::masked : Objective::causal,
        .seq_len = job.model.seq_len,
        .global_batch = job.plan.schedule.global_batch,
        .vocab = job.model.vocab,
-       .seed = job.train.seed});
+       .seed = job.train.seed,
+       .clients = clients});
 }
 
 ReferenceOptimizer::ReferenceOptimizer(const job::Job& job) : job_(job) {
@@ -163,11 +172,17 @@ void ReferenceOptimizer::update(const reference::Weights& gradients, std::int64_
     weight.mul_(1 - lr * decay);
     first.mul_(settings.beta1).add_(gradient, 1 - settings.beta1);
     second.mul_(settings.beta2).addcmul_(gradient, gradient, 1 - settings.beta2);
-    const double t = static_cast<double>(step + 1);
+    const double t = static_cast<double>(step - began_ + 1);
     const at::Tensor denominator =
         (second / (1 - std::pow(settings.beta2, t))).sqrt() + settings.eps;
     weight.addcdiv_(first, denominator, -lr / (1 - std::pow(settings.beta1, t)));
   }
+}
+
+void ReferenceOptimizer::restart(std::int64_t step) {
+  for (auto* moments : {&first_, &second_})
+    for (auto& [name, tensor] : *moments) tensor.zero_();
+  began_ = step;
 }
 
 ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {

@@ -47,14 +47,17 @@ class ReferenceOptimizer {
   reference::Weights copy() const;
   /// Replaces the weights; the optimizer's state stays.
   void set(const reference::Weights& weights);
-  /// One update with the learning rate of step `step`. Adam's bias correction counts step + 1
-  /// updates.
+  /// One update with the learning rate of step `step`. Adam's bias correction counts the updates
+  /// since step 0 or since `restart`.
   void update(const reference::Weights& gradients, std::int64_t step);
+  /// Begins anew before step `step`: no moments, and a bias correction that counts from there.
+  void restart(std::int64_t step);
 
  private:
   const job::Job& job_;
   reference::Weights weights_ = {}, first_ = {}, second_ = {};
   std::map<std::string, bool> decays_ = {};
+  std::int64_t began_ = 0;  // the step before which it began
 };
 /// The data of a job, opened as its ranks open them.
 Data data_of(const job::Job& job);

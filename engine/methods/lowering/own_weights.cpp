@@ -8,8 +8,8 @@ void OwnWeights::reduce(Stage& stage, Bucket& b, int, bool last, int shift) cons
   if (last) reduce_model_axes(stage, b, 0, shift);
 }
 
-void OwnWeights::update(Stage& stage, const Bucket& b, int shift, Id changed) {
-  emit_update(stage, b, stage.weights_layout(), shift, {}, changed);
+void OwnWeights::update(Stage& stage, const Bucket& b, int shift, Id changed, program::Update how) {
+  emit_update(stage, b, stage.weights_layout(), shift, how, changed);
 }
 
 program::Ref OwnWeights::weights(Stage& stage, const Bucket& b, program::Slot slot,

@@ -1,5 +1,6 @@
 // Weights that each data-parallel rank trains on its own samples, as it alone would. Methods add
-// how ranks keep their weights together: strategies/local_sgd.cpp, strategies/gossip.cpp.
+// how ranks keep their weights together: strategies/local_sgd.cpp, strategies/gossip.cpp,
+// strategies/fedavg.cpp.
 //
 // A rank's gradient is the mean over its own samples (not its share of the mean over the global
 // batch), and its optimizer state is its own too. Where weights have 16 bits, what ranks exchange
@@ -16,7 +17,8 @@ class OwnWeights : public Replicated {
 
  protected:
   /// Updates a bucket's weights by the rank's own gradient. `changed`: as in OptimizerOps::update.
-  static void update(Stage& stage, const Bucket& bucket, int shift, Id changed = none);
+  static void update(Stage& stage, const Bucket& bucket, int shift, Id changed = none,
+                     program::Update how = {});
   /// A ref to the weights that updates work on: the rank's own.
   static program::Ref weights(Stage& stage, const Bucket& bucket, program::Slot slot,
                               program::Mode mode, int age = 0);

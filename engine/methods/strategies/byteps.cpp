@@ -29,6 +29,7 @@
 #include "engine/base/names.h"
 #include "engine/methods/lowering/partitions.h"
 #include "engine/methods/lowering/replicated.h"
+#include "engine/methods/lowering/served.h"
 #include "engine/methods/lowering/updates.h"
 #include "engine/methods/strategy.h"
 
@@ -59,19 +60,12 @@ std::vector<StageRole> worker_roles(const plan::Plan& plan) {
 }
 
 /// A reduce to a server, or a broadcast from it, among it and the workers with one local rank.
-program::Collective star(program::Program& program, const plan::Plan& plan, program::Move move,
+program::Collective meet(program::Program& program, const plan::Plan& plan, program::Move move,
                          int server, int local) {
-  std::vector<Id> colour(static_cast<std::size_t>(plan.mesh.world_size()), none);
-  for (int rank = local; rank < plan.mesh.dp; rank += local_ranks(plan))
-    colour[static_cast<std::size_t>(rank)] = 0;
-  colour[static_cast<Id>(plan.mesh.dp + server)] = 0;
   const char* what = move == program::Move::reduce ? "push" : "pull";
   const std::string name = local_ranks(plan) == 1 ? fmt::format("{}.{}", what, server)
                                                   : fmt::format("{}.{}.{}", what, server, local);
-  // All stars share one axis bit, because no layout names it.
-  return {.channel = channel(
-              program, name,
-              {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)}),
+  return {.channel = star_channel(program, plan, name, server, local, local_ranks(plan)),
           .move = move,
           .algorithm = program::Algorithm::direct,
           .root = static_cast<Id>(local_ranks(plan) + server)};
@@ -174,10 +168,10 @@ class PushPull final : public Replicated {
     if (p.server >= 0) {
       const int index = stage.who().kind;
       role.op(fmt::format("push.{}", p.server),
-              star(stage.program(), plan, program::Move::reduce, p.server, index),
+              meet(stage.program(), plan, program::Move::reduce, p.server, index),
               {from(own, of_machine)}, shift);
       out.last = role.op(fmt::format("pull.{}", p.server),
-                         star(stage.program(), plan, program::Move::broadcast, p.server, index),
+                         meet(stage.program(), plan, program::Move::broadcast, p.server, index),
                          {to(own, summed)}, shift);
     }
     if (local != 0)
@@ -222,9 +216,9 @@ program::Role server_role(program::Program& program, const plan::Plan& plan,
            .life = program::Life::buffer,
            .dtype = plan.gradient_type(),
            .elements = (p.end - p.begin) / local_ranks(plan)});
-      role.op("push", star(program, plan, program::Move::reduce, server, local),
+      role.op("push", meet(program, plan, program::Move::reduce, server, local),
               {ref(sum, program::Slot::target, program::Mode::write)});
-      role.op("pull", star(program, plan, program::Move::broadcast, server, local),
+      role.op("pull", meet(program, plan, program::Move::broadcast, server, local),
               {ref(sum, program::Slot::source, program::Mode::read)});
     }
   }

@@ -13,34 +13,15 @@
 // - ps-async (Dean et al., NeurIPS 2012): the server applies each gradient when it arrives and
 //   replies with the newest weights. Each gradient is divided by the global batch, so the updates
 //   of one step together move as far as one synchronous update.
-#include <fmt/format.h>
-
 #include "engine/methods/lowering/replicated.h"
+#include "engine/methods/lowering/served.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {
 namespace {
 
-int server_of(const plan::Plan& plan, std::size_t bucket) {
-  return static_cast<int>(bucket) % plan.mesh.servers;
-}
-
-std::string on_server(const char* what, int server) { return fmt::format("{}.{}", what, server); }
-
-Id server_role(int server) { return static_cast<Id>(1 + server); }  // the workers are role 0
-
-/// The channel between all workers and one server.
-Id star(program::Program& program, const plan::Plan& plan, const char* what, int server) {
-  std::vector<Id> colour(static_cast<Id>(plan.mesh.world_size()), none);
-  for (int worker = 0; worker < plan.mesh.dp; ++worker)
-    colour[static_cast<std::size_t>(worker)] = 0;
-  colour[static_cast<std::size_t>(plan.mesh.dp) + static_cast<std::size_t>(server)] = 0;
-  // All stars share one axis bit, because no layout names it.
-  return channel(program, on_server(what, server),
-                 {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)});
-}
-
-/// The workers' side of ps-sync and ps-ssp: reduce to the server, broadcast from it.
+/// The workers' side of ps-sync and ps-ssp: reduce to the server, broadcast from it. Shares are
+/// refused, so all workers are of one kind.
 class Served : public Replicated {
  public:
   void finish(Stage& stage, int shift) const override {
@@ -67,22 +48,14 @@ class Served : public Replicated {
          server_of(stage.plan(), at), shift);
   }
   virtual void push(Stage& stage, program::Ref grad, int server, int shift) const {
-    stage.role().op(
-        on_server("push", server),
-        program::Collective{.channel = star(stage.program(), stage.plan(), "push", server),
-                            .move = program::Move::reduce,
-                            .algorithm = program::Algorithm::direct,
-                            .root = server_role(server)},
-        {grad}, shift);
+    stage.role().op(on_server("push", server),
+                    star(stage.program(), stage.plan(), program::Move::reduce, server, 1), {grad},
+                    shift);
   }
   virtual void pull(Stage& stage, program::Ref weights, int server, int shift) const {
-    stage.role().op(
-        on_server("pull", server),
-        program::Collective{.channel = star(stage.program(), stage.plan(), "pull", server),
-                            .move = program::Move::broadcast,
-                            .algorithm = program::Algorithm::direct,
-                            .root = server_role(server)},
-        {weights}, shift);
+    stage.role().op(on_server("pull", server),
+                    star(stage.program(), stage.plan(), program::Move::broadcast, server, 1),
+                    {weights}, shift);
   }
 };
 
@@ -96,7 +69,7 @@ class ServedAtOnce final : public Served {
     stage.role().op(on_server("push", server),
                     program::Put{.channel = channel(stage.program(), on_server("push", server), {},
                                                     program::Match::mailbox),
-                                 .peer = server_role(server)},
+                                 .peer = static_cast<Id>(1 + server)},
                     {grad}, shift);
   }
   void pull(Stage& stage, program::Ref weights, int server, int shift) const override {
@@ -133,67 +106,48 @@ const GradientSync& at_once(const plan::Plan&) {
   return sync;
 }
 
-/// The program: one role of all workers, one role per server. `AtOnce`: ps-async.
+/// A server's ops. `AtOnce`: ps-async.
 template <bool AtOnce>
-LoweredProgram serve(const plan::Plan& plan, const model::ModelSpec& model) {
-  program::Program program = make_mesh(plan);
-  const GradientSync& sync = AtOnce ? at_once(plan) : in_step(plan);
-  Stage workers(program, plan, model, stage_roles(program, plan, sync).front(), sync);
-  const auto& buckets = workers.buckets();
-  if (buckets.size() < static_cast<std::size_t>(plan.mesh.servers))
-    refuse("servers", std::to_string(plan.mesh.servers),
-           fmt::format("the weights of {} make {} shards; nearest: {}", model.name, buckets.size(),
-                       buckets.size()));
-  workers.lower(one_by_one.actions(plan, 0));
-  program.roles.push_back(workers.role().take());
-  program.roles.back().free_running = AtOnce;
-  for (int s = 0; s < plan.mesh.servers; ++s) {
-    program::RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.mesh.dp + s)});
-    role.lane("compute");
-    OptimizerOps optimizer(role, plan);
-    for (std::size_t b = static_cast<std::size_t>(s); b < buckets.size();
-         b += static_cast<std::size_t>(plan.mesh.servers)) {
-      const Bucket shard = shard_of(role, optimizer, plan, buckets[b]);
-      const program::Ref grads = ref(shard.views.sum, program::Slot::target, program::Mode::write),
-                         weights =
-                             ref(shard.views.weight, program::Slot::source, program::Mode::read);
-      if constexpr (AtOnce) {
-        const Id push = channel(program, on_server("push", s)),
-                 pull = channel(program, on_server("pull", s));
-        for (int contribution = 0; contribution < plan.mesh.dp; ++contribution) {
-          role.op("compute", program::Take{.channel = push}, {grads});
-          // The first update of a step starts from the state of the step before.
-          optimizer.update(shard, weights, grads, 0, contribution == 0 ? 1 : 0);
-          role.op("compute", program::Put{.channel = pull, .peer = 0, .reply = push}, {weights});
-        }
-      } else {
-        role.op("push",
-                program::Collective{.channel = star(program, plan, "push", s),
-                                    .move = program::Move::reduce,
-                                    .algorithm = program::Algorithm::direct,
-                                    .root = server_role(s)},
-                {grads});
-        if (plan.exchange.observe > 0)
-          optimizer.observe(shard, grads, shard.elements, optimizer.stride(shard, model));
-        optimizer.update(shard, weights, grads);
-        role.op("pull",
-                program::Collective{.channel = star(program, plan, "pull", s),
-                                    .move = program::Move::broadcast,
-                                    .algorithm = program::Algorithm::direct,
-                                    .root = server_role(s)},
-                {weights});
+void serve(Server& server, const std::vector<Bucket>& buckets) {
+  const plan::Plan& plan = server.plan;
+  program::RoleBuilder& role = server.role;
+  role.lane("compute");
+  OptimizerOps optimizer(role, plan);
+  for (const Bucket& bucket : buckets) {
+    const Bucket shard = shard_of(role, optimizer, plan, bucket);
+    const program::Ref grads = ref(shard.views.sum, program::Slot::target, program::Mode::write),
+                       weights =
+                           ref(shard.views.weight, program::Slot::source, program::Mode::read);
+    if constexpr (AtOnce) {
+      const Id push = channel(server.program, on_server("push", server.index)),
+               pull = channel(server.program, on_server("pull", server.index));
+      for (int contribution = 0; contribution < plan.mesh.dp; ++contribution) {
+        role.op("compute", program::Take{.channel = push}, {grads});
+        // The first update of a step starts from the state of the step before.
+        optimizer.update(shard, weights, grads, 0, contribution == 0 ? 1 : 0);
+        role.op("compute", program::Put{.channel = pull, .peer = 0, .reply = push}, {weights});
       }
+    } else {
+      const auto meet = [&](program::Move move) {
+        return star(server.program, plan, move, server.index, server.kinds);
+      };
+      role.op("push", meet(program::Move::reduce), {grads});
+      if (plan.exchange.observe > 0)
+        optimizer.observe(shard, grads, shard.elements, optimizer.stride(shard, server.model));
+      optimizer.update(shard, weights, grads);
+      role.op("pull", meet(program::Move::broadcast), {weights});
     }
-    program.roles.push_back(role.take());
   }
-  return {std::move(program)};
+}
+
+template <bool AtOnce>
+LoweredProgram lower(const plan::Plan& plan, const model::ModelSpec& model) {
+  return lower_served(plan, model, AtOnce ? at_once(plan) : in_step(plan), AtOnce, serve<AtOnce>);
 }
 
 template <bool AtOnce>
 void check(const plan::Plan& plan, const model::ModelSpec&) {
-  if (plan.mesh.servers < 1)
-    refuse("servers", std::to_string(plan.mesh.servers),
-           fmt::format("{} needs at least 1 server", plan.method));
+  needs_server(plan);
   if (AtOnce && plan.exchange.observe > 0)
     refuse("name", plan.method,
            "applies every worker's gradient as it arrives: there is no gradient of a step whose "
@@ -213,7 +167,7 @@ Strategy parameter_server(const char* summary, const char* source, bool stalenes
           .defaults = [](plan::Plan& plan) { plan.mesh.servers = std::max(plan.mesh.servers, 1); },
           .check = check<AtOnce>,
           .sync = AtOnce ? at_once : in_step,
-          .lower = serve<AtOnce>};
+          .lower = lower<AtOnce>};
 }
 
 const Register sync("ps-sync", parameter_server<false>("parameter servers, all workers every step",

@@ -67,6 +67,9 @@ TEST(StateBytes, OwnWeightsAreNoCopies) {
   for (const char* method : {"local-sgd", "d-psgd"})
     EXPECT_NEAR(whole_bytes(job_of(fmt::format("name = \"{}\"", method))), 16 * whole_bytes(ddp), 1)
         << method;
+  // Servers that only average have no state.
+  EXPECT_NEAR(whole_bytes(job_of("name = \"fedavg\", dp = 8", "cluster.world_size = 9\n")),
+              8 * whole_bytes(ddp), 1);
   EXPECT_NEAR(whole_bytes(job_of("name = \"diloco\"")), 16 * whole_bytes(ddp) + 8 * parameters, 1);
 }
 

@@ -165,6 +165,20 @@ TEST(Job, ThisMachineHasAsManyRanksAsTheMesh) {
               HasSubstr("4 ranks, but the world has 2"));
 }
 
+TEST(Job, TextBySourceStaysWithItsRanks) {
+  EXPECT_EQ(parse({}).train.split, Split::iid);
+  EXPECT_EQ(parse({"train.split=source"}).train.split, Split::source);
+  EXPECT_THAT(error_of({"train.split=sources"}), HasSubstr("did you mean \"source\""));
+  EXPECT_THAT(error_of({"train.split=source", "method.name=adaptive"}),
+              HasSubstr("train.split\": \"source\": method \"adaptive\" changes the samples"));
+  EXPECT_THAT(error_of({"train.split=source", "adaptive.balance_every=5"}),
+              HasSubstr("adaptive.balance_every changes the samples"));
+  EXPECT_THAT(error_of({"train.split=source", "train.left_out=[1, 2]"}),
+              HasSubstr("lost replicas"));
+  EXPECT_THAT(error_of({"train.split=source", "recovery.policy=replica", "recovery.restarts=1"}),
+              HasSubstr("lost replicas"));
+}
+
 TEST(Job, DevicesAreChosenByNameNodeOrKind) {
   const Job v100 = parse({"cluster.devices=[\"V100 PCIe 32GB\"]"});
   EXPECT_EQ(v100.plan.mesh.dp, 8);

@@ -109,6 +109,9 @@ TEST(Linker, RefusesFactorsThatDoNotFit) {
   EXPECT_THAT(refusal(forward + backward + reduce +
                       "%3 compute update frozen=-1 param+W@1 grad<G moment1+M@1 after %2\n"),
               HasSubstr("frozen is -1"));
+  EXPECT_THAT(refusal(forward + backward + reduce +
+                      "%3 compute update restart=-1 param+W@1 grad<G moment1+M@1 after %2\n"),
+              HasSubstr("restart is -1"));
 }
 
 TEST(Linker, TakesDataParallelismAsItStands) {

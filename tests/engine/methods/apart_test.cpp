@@ -42,7 +42,7 @@ std::vector<int> distances(const plan::Plan& plan) {
 }
 
 TEST(Apart, NothingIsSentBetweenExchanges) {
-  for (const std::string method : {"local-sgd", "diloco"})
+  for (const std::string method : {"local-sgd", "diloco", "fedavg"})
     for (const int every : {1, 7}) {
       const program::Program p = compile(plan_of(method, 3, {.local_steps = every}), tiny());
       int exchanges = 0;
@@ -62,6 +62,7 @@ TEST(Apart, DefaultsAreThoseOfTheSources) {
   EXPECT_EQ(outer.local_steps, 500);
   EXPECT_EQ(outer.outer_lr, 0.7);
   EXPECT_EQ(outer.outer_momentum, 0.9);
+  EXPECT_EQ(prepare(plan_of("fedavg", 2), tiny()).exchange.averaging.local_steps, 12);
   EXPECT_EQ(prepare(plan_of("d-psgd", 2), tiny()).exchange.averaging.graph, plan::Graph::ring);
 }
 
@@ -150,13 +151,16 @@ TEST(Apart, MemoryIsWhatTheMethodKeeps) {
   EXPECT_EQ(local.state, ddp.state);
   EXPECT_EQ(local.total(), ddp.total());
   EXPECT_EQ(outer.state, ddp.state + 8 * params);
+  const link::RoleMemory clients = memory(plan_of("fedavg", 4));
+  EXPECT_EQ(clients.state, ddp.state);
+  EXPECT_EQ(clients.total(), ddp.total());
   EXPECT_EQ(ring.state, ddp.state);
   EXPECT_EQ(ring.buffer, ddp.buffer + 2 * 4 * params);
 }
 
 // Ranks exchange fp32 copies where weights have 16 bits.
 TEST(Apart, SixteenBitsSendTheFp32Copy) {
-  for (const std::string method : {"local-sgd", "diloco", "d-psgd"}) {
+  for (const std::string method : {"local-sgd", "diloco", "fedavg", "d-psgd"}) {
     plan::Plan plan = plan_of(method, 4);
     const std::int64_t full = test::sent_bytes(link::link(compile(plan, tiny())));
     plan.precision = program::DType::bf16;
@@ -166,7 +170,7 @@ TEST(Apart, SixteenBitsSendTheFp32Copy) {
 
 // As strategies_test.cpp tests for fp32: without any of its collectives, a program does not link.
 TEST(Apart, SixteenBitsNeedEveryCollective) {
-  for (const std::string method : {"local-sgd", "diloco", "d-psgd"}) {
+  for (const std::string method : {"local-sgd", "diloco", "fedavg", "d-psgd"}) {
     plan::Plan plan = plan_of(method, 4);
     plan.precision = program::DType::bf16;
     const program::Program whole = compile(plan, tiny());
@@ -181,14 +185,34 @@ TEST(Apart, SixteenBitsNeedEveryCollective) {
   }
 }
 
+// Clients weigh their weights by their samples; the server has one buffer for the sum, and no
+// state.
+TEST(Apart, ClientsCountByTheirSamples) {
+  plan::Plan plan = plan_of("fedavg", 3);
+  plan.schedule = {.global_batch = 16, .micro_batches = 2, .shares = {1, 5, 2}};
+  const program::Program p = compile(plan, tiny());
+  ASSERT_EQ(p.roles.size(), 4U);
+  std::vector<double> parts;
+  for (const program::Role& role : p.roles)
+    for (const program::Op& op : role.ops)
+      if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
+          kernel != nullptr && kernel->kind == program::KernelKind::weigh)
+        parts.push_back(kernel->scale);
+  EXPECT_EQ(parts, (std::vector{1.0 / 8, 5.0 / 8, 2.0 / 8}));
+  const link::RoleMemory server = link::link(p).memory[3];
+  EXPECT_EQ(server.state, 0);
+  EXPECT_EQ(server.buffer, 4 * parameters_of(tiny()));
+}
+
 TEST(Apart, RefusesKeysOfOtherMethods) {
   const auto refusal = [&](const plan::Plan& plan) {
     return test::message_of([&] { prepare(plan, tiny()); });
   };
   EXPECT_THAT(refusal(plan_of("ddp", 2, {.local_steps = 4})),
-              AllOf(HasSubstr("method.local_steps: 4"), HasSubstr("diloco, local-sgd")));
+              AllOf(HasSubstr("method.local_steps: 4"), HasSubstr("diloco, fedavg, local-sgd")));
   EXPECT_THAT(refusal(plan_of("local-sgd", 2, {.outer_lr = 0.5})),
               AllOf(HasSubstr("method.outer_lr: 0.5"), HasSubstr("only diloco")));
+  EXPECT_THAT(refusal(plan_of("fedavg", 2, {.outer_lr = 0.5})), HasSubstr("only diloco"));
   EXPECT_THAT(refusal(plan_of("diloco", 2, {.graph = plan::Graph::ring})),
               AllOf(HasSubstr("method.graph: ring"), HasSubstr("only d-psgd")));
   EXPECT_THAT(refusal(plan_of("d-psgd", 4, {.degree = 2})),

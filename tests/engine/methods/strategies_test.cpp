@@ -212,10 +212,11 @@ TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
     SCOPED_TRACE(c.name);
     const link::LinkedProgram linked = link::link(compile(c.plan, small_model(c.layers)));
     const program::Program& p = linked.program;
-    // One more if rank 0, which coordinates, has a role of its own.
-    ASSERT_EQ(p.roles.size(), static_cast<std::size_t>(2 * c.plan.mesh.pp +
-                                                       strategy_named(GetParam()).combines.cycles));
-    for (Id r = 0; r < p.roles.size(); ++r) {
+    // One more if rank 0, which coordinates, has a role of its own. Servers come last.
+    const auto with_samples =
+        static_cast<std::size_t>(2 * c.plan.mesh.pp + strategy_named(GetParam()).combines.cycles);
+    ASSERT_EQ(p.roles.size(), with_samples + static_cast<std::size_t>(c.plan.mesh.servers));
+    for (Id r = 0; r < with_samples; ++r) {
       for (const Id rank : p.roles[r].ranks) {
         const int samples = c.plan.samples(tensors::place_of(p, data_axes(p), rank).index);
         for (const program::Op& op : p.roles[r].ops)

@@ -89,6 +89,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{
             "diloco",
             {.method = "diloco", .mesh = {.dp = 2}, .exchange = {.averaging = {.local_steps = 3}}}},
+        Case{"fedavg",
+             {.method = "fedavg",
+              .mesh = {.dp = 2, .servers = 1},
+              .schedule = {.global_batch = 8, .shares = {2, 6}},
+              .exchange = {.averaging = {.local_steps = 3}}}},
         Case{"d_psgd", {.method = "d-psgd", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
         Case{"signs", {.method = "ef-signsgd", .mesh = {.dp = 2}}},
         Case{"powersgd",

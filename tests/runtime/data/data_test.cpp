@@ -7,10 +7,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "runtime/data/permute.h"
 #include "tests/message_of.h"
 #include "tests/runtime/scratch.h"
 
@@ -47,6 +50,77 @@ TEST_F(DataTest, LabelsAreTheNextTokens) {
   data.training(0, 0, 4, tokens.data(), labels.data());
   for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(labels[i], (tokens[i] + 1) % 300);
   EXPECT_EQ(data.training_labels(0), 32);
+}
+
+// Four inputs for two clients with 3 and 1 samples of each batch: tokens say which input they are
+// of.
+class SourcesTest : public DataTest {
+ protected:
+  SourcesTest() {
+    for (int input = 0; input < 4; ++input)
+      for (const int part : {0, 1})
+        if (part == 0 || input == 2)
+          write_shard(folder_.file("x_train_" + std::to_string(2 * input + part) + ".bin"),
+                      counting(8 * (4 + input + part) + 3, 70 * input));
+    manifest();
+  }
+  void manifest(const std::string& inputs = "0 1 2 2 3") {
+    std::string shards;
+    std::istringstream of(inputs);
+    std::string input;
+    for (const int file : {0, 2, 4, 5, 6})
+      if (of >> input)
+        shards += (shards.empty() ? "" : ",") + std::string(R"({"file": "x_train_)") +
+                  std::to_string(file) + R"(.bin", "input": )" + input + "}";
+    write_text(folder_.file("manifest.json"),
+               R"({"inputs": [{"name": "a.txt"}, {"name": "b"}, {"name": "c"}, {"name": "d"}],
+                   "train": {"shards": [)" +
+                   shards + "]}}");
+  }
+  DataSettings of(std::vector<int> clients, int length = 8) const {
+    DataSettings out = settings(std::accumulate(clients.begin(), clients.end(), 0));
+    out.clients = std::move(clients), out.seq_len = length;
+    return out;
+  }
+};
+
+TEST_F(SourcesTest, AClientReadsItsInputsAloneAndEachWindowOnceAnEpoch) {
+  const Data data(of({3, 1}));
+  std::vector<std::multiset<std::int64_t>> seen(2);
+  // Client 0 has inputs 0 and 2, 4 + 6 + 7 windows; client 1 has 1 and 3, 5 + 7.
+  const std::vector<std::int64_t> windows{17, 12};
+  std::vector<std::int64_t> tokens(8), labels(8);
+  for (int step = 0; step < 17 * 12; ++step)
+    for (int place = 0; place < 4; ++place) {
+      data.training(step, place, 1, tokens.data(), labels.data());
+      const int client = place < 3 ? 0 : 1;
+      const std::int64_t input = tokens[0] / 70;
+      EXPECT_EQ(input % 2, client) << "step " << step << " place " << place;
+      seen[static_cast<std::size_t>(client)].insert(tokens[0]);
+    }
+  for (const int client : {0, 1}) {
+    const auto& all = seen[static_cast<std::size_t>(client)];
+    const std::int64_t samples = client == 0 ? 3 : 1,
+                       own = windows[static_cast<std::size_t>(client)];
+    for (const std::int64_t first :
+         all)  // the second shard of input 2 begins as the first one does
+      EXPECT_EQ(all.count(first) % static_cast<std::size_t>(17 * 12 * samples / own), 0U);
+    EXPECT_EQ(std::ssize(all), 17 * 12 * samples);
+  }
+}
+
+TEST_F(SourcesTest, RefusesDataThatDoesNotFit) {
+  EXPECT_THAT(message(of({1, 1, 1, 1, 1})),
+              testing::AllOf(HasSubstr("training text of 4 inputs (a.txt, b, c, d) for 5 data-"),
+                             HasSubstr("at most 4 ranks")));
+  EXPECT_THAT(message(of({1, 1, 1, 1}, 50)),
+              HasSubstr("rank 0 has the text of a.txt, which is short"));
+  for (const char* inputs : {"0 1 2 2", "0 1 2 2 4", "0 1 2 2 -1", "0 1 2 2 \"3\""}) {
+    manifest(inputs);
+    EXPECT_THAT(message(of({1, 1})), HasSubstr("data/prepare.py --by-input")) << inputs;
+  }
+  write_text(folder_.file("manifest.json"), "[]");
+  EXPECT_THAT(message(of({1, 1})), HasSubstr("data/prepare.py --by-input"));
 }
 
 TEST_F(DataTest, AnEpochVisitsEveryWindowOnceInAnotherOrderEachTime) {

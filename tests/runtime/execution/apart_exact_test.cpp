@@ -68,6 +68,17 @@ INSTANTIATE_TEST_SUITE_P(
          {.method = "diloco",
           .mesh = {.dp = 4},
           .exchange = {.averaging = {.local_steps = 2, .outer_lr = 0.9, .outer_momentum = 0.5}}}},
+        {"fedavg_3_two_servers",
+         {.method = "fedavg",
+          .mesh = {.dp = 3, .servers = 2},
+          .schedule = {.global_batch = 9},
+          .exchange = {.averaging = {.local_steps = 3}}}},
+        {"fedavg_of_unequal_clients",
+         {.method = "fedavg",
+          .mesh = {.dp = 3},
+          .schedule = {.global_batch = 16, .micro_batches = 2, .shares = {1, 2, 5}},
+          .exchange = {.averaging = {.local_steps = 4}}}},
+        {"fedavg_of_masked_labels", {.method = "fedavg", .mesh = {.dp = 2}}, "bert-tiny"},
         {"d_psgd_ring_2", {.method = "d-psgd", .mesh = {.dp = 2}}},
         {"d_psgd_ring_3", {.method = "d-psgd", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
         {"d_psgd_ring_5_accumulating",
@@ -106,6 +117,56 @@ TEST(ApartRuns, AveragingEveryStepIsDdp) {
   EXPECT_LE(worst_difference(local, ddp).first, tolerance);
 }
 
+// Clients that take the same steps of ddp's batch, and average by samples after each, follow ddp
+// with SGD that has no momentum, which a restart would lose.
+TEST(ApartRuns, FederatedSgdIsDdp) {
+  const ScratchFolder data;
+  write_data(data);
+  const auto weights = [&](const std::string& method, const ScratchFolder& out) {
+    plan::Plan plan{
+        .method = method, .mesh = {.dp = 3}, .schedule = {.global_batch = 8, .shares = {1, 2, 5}}};
+    plan.optimizer = plan::Optimizer::sgd;
+    if (method != "ddp") plan.exchange.averaging.local_steps = 1;
+    job::Job job = small_job(plan, data.path(), out.path());
+    job.train.momentum = 0;
+    return weights_of(train_in_processes(job).checkpoint, job.model);
+  };
+  const ScratchFolder one, other;
+  const auto ddp = weights("ddp", one), federated = weights("fedavg", other);
+  if (HasFailure()) return;
+  EXPECT_LE(worst_difference(federated, ddp).first, tolerance);
+}
+
+// Each client draws from its own text: the emulation's workers do, and ranks follow them.
+TEST(ApartRuns, ClientsTrainOnTheirOwnTexts) {
+  const ScratchFolder data;
+  write_data(data);
+  write_text(data.file("manifest.json"), R"({"inputs": [{"name": "long"}, {"name": "short"}],
+    "train": {"shards": [{"file": "tiny_train_000.bin", "input": 0},
+                         {"file": "tiny_train_001.bin", "input": 1}]}})");
+  const auto job_of = [&](job::Split split, const ScratchFolder& out) {
+    plan::Plan plan{.method = "fedavg",
+                    .mesh = {.dp = 2},
+                    .schedule = {.global_batch = 8, .shares = {5, 3}},
+                    .exchange = {.averaging = {.local_steps = 4}}};
+    plan.optimizer = plan::Optimizer::sgd;
+    job::Job job = small_job(plan, data.path(), out.path());
+    job.train.split = split;
+    job.train.steps = 8;
+    return job;
+  };
+  const ScratchFolder one, other;
+  const job::Job job = job_of(job::Split::source, one);
+  const TrainedRun run = train_in_processes(job);
+  const TrainedRun mixed = train_in_processes(job_of(job::Split::iid, other));
+  if (HasFailure()) return;
+  const ApartRun reference = train_apart(job);
+  const reference::Weights weights = weights_of(run.checkpoint, job.model);
+  EXPECT_LE(worst_difference(weights, reference.mean.weights).first, tolerance);
+  EXPECT_GT(worst_difference(weights_of(mixed.checkpoint, job.model), weights).first,
+            100 * tolerance);
+}
+
 // Gossip keeps ranks together: closer the more neighbours they have, and nearer than without, where
 // workers are emulated because real ranks refuse never to exchange.
 TEST(ApartRuns, GossipKeepsRanksTogether) {
@@ -140,7 +201,7 @@ TEST(ApartRuns, GossipKeepsRanksTogether) {
 TEST(ApartRuns, SixteenBitsFollowFullPrecisionRoughly) {
   const ScratchFolder data;
   write_data(data);
-  for (const std::string method : {"local-sgd", "diloco", "d-psgd"}) {
+  for (const std::string method : {"local-sgd", "diloco", "fedavg", "d-psgd"}) {
     SCOPED_TRACE(method);
     const auto losses = [&](program::DType precision) {
       plan::Plan plan{.method = method, .mesh = {.dp = 2}, .precision = precision};

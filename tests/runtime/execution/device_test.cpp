@@ -184,7 +184,9 @@ std::string touches(const link::LinkedProgram& linked, Id role_id, std::int64_t 
   try {
     runner.run(0, steps);
     return "";
-  } catch (const ProgramError& error) {
+  } catch (const std::exception& error) {
+    // The device's ProgramError, or LibTorch's own error where two threads really met in one tensor
+    // before the device could say so. Both miss the wait.
     return error.what();
   }
 }
@@ -243,8 +245,13 @@ TEST_P(DroppedWaits, AreMissed) {
     EXPECT_EQ(touches(linked, role, Before::steps, "9:0:0"), "");
     const std::vector<link::Hazard> hazards =
         link::hazard_list(linked.program, linked.program.roles[role]);
-    const auto works = [&](Id op) {  // some ops wait for a phase that comes later
-      return linked.program.roles[role].ops[op].when.due(Before::steps - 1);
+    // Ops may work in some steps only: whether both do, so many steps apart.
+    const auto both_work = [&](const link::Hazard& hazard) {
+      const auto& all = linked.program.roles[role].ops;
+      for (std::int64_t step = hazard.lag; step < Before::steps; ++step)
+        if (all[hazard.op].when.due(step) && all[hazard.on].when.due(step - hazard.lag))
+          return true;
+      return false;
     };
     std::vector<TaskLane> lanes = lanes_of(linked, role);
     std::size_t dropped = 0;
@@ -259,8 +266,7 @@ TEST_P(DroppedWaits, AreMissed) {
           task.waits = all;
           // Other waits may imply this one, and a throttle protects no data.
           const auto broken = std::ranges::find_if(hazards, [&](const link::Hazard& hazard) {
-            return works(hazard.op) && works(hazard.on) && hazard.lag < Before::steps &&
-                   !without.holds(hazard.on, hazard.op, hazard.lag);
+            return both_work(hazard) && !without.holds(hazard.on, hazard.op, hazard.lag);
           });
           if (broken == hazards.end()) continue;
           ++dropped;

@@ -1,0 +1,27 @@
+#include "engine/job/job_split.h"
+
+#include <fmt/format.h>
+
+#include "engine/methods/strategy.h"
+
+namespace rehearse::job {
+
+void check_split(const Config& train, const Job& job) {
+  if (job.train.split == Split::iid) return;
+  const auto bad = [&](const std::string& why) { return train.error("split", why); };
+  if (methods::planned(job.plan.method) || job.adaptive.balance_every > 0)
+    throw bad(fmt::format(
+        "\"source\": {} changes the samples of ranks in mid-run, and with them their sources; use "
+        "\"iid\"{}",
+        job.adaptive.balance_every > 0 ? "adaptive.balance_every"
+                                       : fmt::format("method \"{}\"", job.plan.method),
+        job.adaptive.balance_every > 0 ? ", or leave that out" : ", or a method such as \"ddp\""));
+  if (!job.train.left_out.empty() ||
+      (job.recovery.restarts > 0 && job.recovery.policy == RecoveryPolicy::replica))
+    throw bad(
+        "\"source\": without the samples of lost replicas (train.left_out, recovery.policy = "
+        "\"replica\") the other ranks would get other sources; use \"iid\", or another "
+        "recovery.policy");
+}
+
+}  // namespace rehearse::job

@@ -1,0 +1,12 @@
+// Where a job may divide its training text by source (train.split).
+#pragma once
+#include "engine/base/config.h"
+#include "engine/job/job.h"
+
+namespace rehearse::job {
+
+/// Throws InputError for text divided by source where the division would change in mid-run.
+/// `train`: the section.
+void check_split(const Config& train, const Job& job);
+
+}  // namespace rehearse::job

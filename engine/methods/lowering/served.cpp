@@ -1,0 +1,77 @@
+#include "engine/methods/lowering/served.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/refusal.h"
+
+namespace rehearse::methods {
+
+int server_of(const plan::Plan& plan, std::size_t bucket) {
+  return static_cast<int>(bucket) % plan.mesh.servers;
+}
+
+std::string on_server(std::string_view what, int server) {
+  return fmt::format("{}.{}", what, server);
+}
+
+Id star_channel(program::Program& program, const plan::Plan& plan, std::string_view name,
+                int server, int first, int stride) {
+  std::vector<Id> colour(static_cast<std::size_t>(plan.mesh.world_size()), none);
+  for (int worker = first; worker < plan.mesh.dp; worker += stride)
+    colour[static_cast<std::size_t>(worker)] = 0;
+  colour[static_cast<std::size_t>(plan.mesh.dp + server)] = 0;
+  // All stars share one axis bit, because no layout names it.
+  return channel(program, name,
+                 {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)});
+}
+
+program::Collective star(program::Program& program, const plan::Plan& plan, program::Move move,
+                         int server, int kinds) {
+  const char* what = move == program::Move::reduce ? "push" : "pull";
+  return {.channel = star_channel(program, plan, on_server(what, server), server),
+          .move = move,
+          .algorithm = program::Algorithm::direct,
+          .root = static_cast<Id>(kinds + server)};
+}
+
+LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& model,
+                            const GradientSync& sync, bool workers_run_free,
+                            void (*serve)(Server&, const std::vector<Bucket>&)) {
+  program::Program program = make_mesh(plan);
+  const std::vector<StageRole> roles = stage_roles(program, plan, sync);
+  std::vector<Bucket> buckets;
+  for (const StageRole& who : roles) {
+    Stage workers(program, plan, model, who, sync);
+    buckets = workers.buckets();
+    if (buckets.size() < static_cast<std::size_t>(plan.mesh.servers))
+      refuse("servers", std::to_string(plan.mesh.servers),
+             fmt::format("the weights of {} make {} shards; nearest: {}", model.name,
+                         buckets.size(), buckets.size()));
+    workers.lower(one_by_one.actions(plan, 0));
+    program.roles.push_back(workers.role().take());
+    program.roles.back().free_running = workers_run_free;
+  }
+  for (int s = 0; s < plan.mesh.servers; ++s) {
+    program::RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.mesh.dp + s)});
+    std::vector<Bucket> own;
+    for (std::size_t b = 0; b < buckets.size(); ++b)
+      if (server_of(plan, b) == s) own.push_back(buckets[b]);
+    Server server{.program = program,
+                  .plan = plan,
+                  .model = model,
+                  .role = role,
+                  .index = s,
+                  .kinds = static_cast<int>(roles.size())};
+    serve(server, own);
+    program.roles.push_back(role.take());
+  }
+  return {std::move(program)};
+}
+
+void needs_server(const plan::Plan& plan) {
+  if (plan.mesh.servers < 1)
+    refuse("servers", std::to_string(plan.mesh.servers),
+           fmt::format("{} needs at least 1 server", plan.method));
+}
+
+}  // namespace rehearse::methods

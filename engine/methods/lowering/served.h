@@ -1,0 +1,49 @@
+// Programs with server ranks: the ranks after the mesh's are servers, to which workers push
+// gradients or weights and from which they pull weights.
+//
+//   worker 0   worker 1   worker 2
+//        \         |         /       push: one channel for each server
+//         server 0    server 1       pull: another one
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/methods/lowering/stage.h"
+
+namespace rehearse::methods {
+
+/// The server that a bucket lives on. Buckets are dealt out in turn.
+int server_of(const plan::Plan& plan, std::size_t bucket);
+/// The name of a lane or channel of one server: "push.1".
+std::string on_server(std::string_view what, int server);
+
+/// The channel between one server and each `stride`-th worker from `first` on.
+Id star_channel(program::Program& program, const plan::Plan& plan, std::string_view name,
+                int server, int first = 0, int stride = 1);
+/// A reduce from all workers to a server, or a broadcast from it to them, by direct messages.
+/// `kinds`: the roles of workers, which come before those of servers.
+program::Collective star(program::Program& program, const plan::Plan& plan, program::Move move,
+                         int server, int kinds);
+
+/// One server while it is lowered.
+struct Server {
+  program::Program& program;
+  const plan::Plan& plan;
+  const model::ModelSpec& model;
+  program::RoleBuilder& role;
+  int index = 0;
+  int kinds = 1;  // as in `star`
+};
+
+/// The program: one role for each kind of worker, one role for each server. `serve` adds a server's
+/// ops, given the server's buckets as the workers have them. Throws Refused when a server would
+/// have no bucket.
+LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& model,
+                            const GradientSync& sync, bool workers_run_free,
+                            void (*serve)(Server&, const std::vector<Bucket>&));
+
+/// Throws Refused when the plan has no server.
+void needs_server(const plan::Plan& plan);
+
+}  // namespace rehearse::methods

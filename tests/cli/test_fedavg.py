@@ -1,0 +1,130 @@
+"""Federated averaging and text divided by source, through the command: bytes of simulated and real runs, rounds of one step that are ddp,
+clients that begin anew and have texts of their own, going on from a checkpoint in mid-round, and refusals."""
+
+import json
+import subprocess
+import sys
+
+from cli_test_case import PATIENCE, ROOT
+from cli_test_train_data import TrainingCase
+
+ROUND = 4
+
+
+class FedAvg(TrainingCase):
+    def run_of(self, command, *more, method="fedavg", out=None, clients=2, servers=1, **keys):
+        servers = servers if method == "fedavg" else 0
+        keys = {
+            "method.name": method,
+            "method.dp": clients,
+            "train.out": str(self.tmp / (out or method)),
+            "train.schedule": "constant",
+            **({"method.local_steps": ROUND, "method.servers": servers} if method == "fedavg" else {}),
+        } | keys
+        sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+        return self.json(command, self.job(), *(("--nproc", clients + servers) if command == "train" else ()), *sets, *more)
+
+    def state(self, out, step):
+        return {p.name: p.read_bytes() for p in (self.tmp / out / f"step-{step:08}").glob("*.safetensors")}
+
+    def by_source(self, *texts):
+        """Prepares texts, an input each; returns the folder of their shards."""
+        for at, text in enumerate(texts):
+            (self.tmp / f"{at}.txt").write_text(text)
+        out = self.tmp / "by-input"
+        names = [str(self.tmp / f"{at}.txt") for at in range(len(texts))]
+        subprocess.run(
+            [
+                *(sys.executable, ROOT / "data/prepare.py", *names, "-o", out, "--by-input", "--quiet", "--force"),
+                *("--vocab-size", "300", "--max-document-chars", "2000", "--keep-duplicates"),
+            ],
+            check=True,
+            timeout=PATIENCE,
+        )
+        return str(out)
+
+    def test_real_and_simulated_runs_send_the_same_bytes(self):
+        for clients, servers in ((2, 1), (3, 2)):
+            with self.subTest(clients=clients, servers=servers):
+                counts = {"clients": clients, "servers": servers, "train.global_batch": 6, "method.bucket": "100kB"}
+                found = self.run_of("simulate", **counts)["bytes_sent_per_rank"]
+                real = self.run_of("train", out=f"of-{clients}", **counts)
+                # In 12 steps, three rounds: a client sends all fp32 weights once a round, a server its part to each client.
+                weights = real["bytes_sent_by_rank_0"] / 3
+                self.assertAlmostEqual(found["mean"] * (clients + servers), 2 * clients * weights / ROUND, places=3)
+                if servers == 1:
+                    self.assertEqual(found["max"], clients * weights / ROUND)
+                self.assertLess(real["last_loss"], real["first_loss"] - 0.2)
+
+    def test_fidelities_agree_and_steps_are_whole_rounds(self):
+        means = [self.run_of("simulate", "--fidelity", f)["step_time_s"]["mean"] for f in ("analytic", "fluid", "chunk")]
+        self.assertAlmostEqual(means[1] / means[0], 1, delta=0.02)
+        self.assertAlmostEqual(means[2] / means[0], 1, delta=0.05)
+        found = self.run_of("simulate", "--fidelity", "analytic", **{"method.local_steps": 30})
+        self.assertEqual(found["steps"]["most"] % 30, 0)
+
+    def test_rounds_of_one_step_are_ddp(self):
+        one = {"train.optimizer": "sgd", "train.momentum": 0, "train.lr": 0.1, "method.shares": "[3, 5]"}
+        ddp = self.run_of("train", method="ddp", **one)["last_loss"]
+        self.assertAlmostEqual(self.run_of("train", **one, **{"method.local_steps": 1})["last_loss"] / ddp, 1, delta=1e-5)
+
+    def test_clients_begin_each_round_with_a_new_optimizer(self):
+        """A round is what a new run makes of the weights that it begins with."""
+        alone = {"clients": 1, "servers": 1, "train.steps": 2 * ROUND, "train.warmup_steps": 0}
+        federated = self.run_of("train", out="federated", **alone)["losses"]
+        local = self.run_of("train", method="ddp", out="local", clients=1, **{"train.steps": 2 * ROUND, "train.warmup_steps": 0})["losses"]
+        self.assertEqual(federated[: ROUND + 1], local[: ROUND + 1])
+        self.assertNotAlmostEqual(federated[-1], local[-1], places=4)
+
+    def test_a_run_goes_on_in_mid_round_as_if_it_had_not_stopped(self):
+        keys = {"method.shares": "[2, 6]"}
+        self.run_of("train", out="whole", **keys, **{"train.steps": 11})
+        self.run_of("train", out="cut", **keys, **{"train.steps": 6})
+        on = self.run_of("train", "--resume", out="cut", **keys, **{"train.steps": 11})
+        self.assertEqual((on["first_step"], on["end_step"]), (6, 11))
+        self.assertEqual(len(self.state("whole", 11)), 2)  # servers have no state
+        self.assertEqual(self.state("cut", 11), self.state("whole", 11))
+
+    def test_clients_read_their_own_texts(self):
+        """Two texts that share no letter: a client's loss falls on the text that it reads."""
+        texts = ["\n\n".join(f"{word} {word[::-1]} {n % 7}" * 9 for n in range(300)) for word in ("alpha gala", "echo pore")]
+        data = self.by_source(*texts)
+        manifest = json.loads((self.tmp / "by-input/manifest.json").read_text())
+        self.assertEqual([shard["input"] for shard in manifest["train"]["shards"]], [0, 1])
+        keys = {"train.data": data, "train.steps": 3 * ROUND}
+        mixed = self.run_of("train", out="iid", **keys)
+        split = self.run_of("train", out="source", **keys, **{"train.split": "source"})
+        self.assertEqual(mixed["bytes_sent_by_rank_0"], split["bytes_sent_by_rank_0"])
+        self.assertNotEqual(mixed["losses"], split["losses"])
+        # One source for one client: all text, as it is for iid, in another order.
+        alone = self.run_of("train", out="alone", clients=1, **keys, **{"train.split": "source"})
+        self.assertLess(alone["last_loss"], alone["first_loss"])
+        # Any method with data-parallel ranks can divide text so. The first loss is of the same samples.
+        ddp = self.run_of("train", method="ddp", out="ddp", **keys, **{"train.split": "source"})
+        self.assertAlmostEqual(ddp["first_loss"] / split["first_loss"], 1, delta=1e-6)
+        # A prediction does not depend on it.
+        one, other = (self.run_of("simulate", **keys, **more)["step_time_s"] for more in ({}, {"train.split": "source"}))
+        self.assertEqual(one, other)
+
+    def test_refusals(self):
+        def refused(*words, says, command="simulate", ranks=()):
+            given = [word for key in ("method.name=fedavg", *words) for word in ("--set", key)]
+            self.refused(command, self.job(), *ranks, *given, says=says)
+
+        refused("method.servers=0", says=["method.servers", "implies 1"])
+        refused("method.outer_lr=0.5", says=["method.outer_lr", "only diloco"])
+        refused("method.tp=2", says=["method.tp", "tp must be 1"])
+        refused("method.precision=fp16", says=["method.precision", "bf16"])
+        refused("train.clip=1", says=["train.clip", "no common norm"])
+        refused("method.offload=optimizer", says=["method.offload", "must be none"])
+        refused("train.split=client", says=["train.split", "iid", "source"])
+        train = {"command": "train", "ranks": ("--nproc", 3)}
+        refused("train.steps=11", **train, says=["method.local_steps: 12", "train.steps = 11", "at most 11"])
+        refused("train.split=source", **train, says=["train.split", "--by-input", "iid"])
+        data = self.by_source("\n\n".join(f"one two three {n}" for n in range(900)), "\n\n".join(f"four five six {n}" for n in range(900)))
+        few = {"command": "train", "ranks": ("--nproc", 4)}
+        refused(
+            *("train.split=source", f"train.data={data}", "method.dp=3", "train.global_batch=6"),
+            **few,
+            says=["training text of 2 inputs (0.txt, 1.txt) for 3 data-parallel ranks", "at most 2 ranks"],
+        )
