@@ -19,7 +19,7 @@ Id star_channel(program::Program& program, const plan::Plan& plan, std::string_v
   std::vector<Id> colour(static_cast<std::size_t>(plan.mesh.world_size()), none);
   for (int worker = first; worker < plan.mesh.dp; worker += stride)
     colour[static_cast<std::size_t>(worker)] = 0;
-  colour[static_cast<std::size_t>(plan.mesh.dp + server)] = 0;
+  colour[static_cast<Id>(plan.mesh.dp + server)] = 0;
   // All stars share one axis bit, because no layout names it.
   return channel(program, name,
                  {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)});

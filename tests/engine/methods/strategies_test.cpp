@@ -214,8 +214,8 @@ TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
     const program::Program& p = linked.program;
     // One more if rank 0, which coordinates, has a role of its own. Servers come last.
     const auto with_samples =
-        static_cast<std::size_t>(2 * c.plan.mesh.pp + strategy_named(GetParam()).combines.cycles);
-    ASSERT_EQ(p.roles.size(), with_samples + static_cast<std::size_t>(c.plan.mesh.servers));
+        static_cast<Id>(2 * c.plan.mesh.pp + strategy_named(GetParam()).combines.cycles);
+    ASSERT_EQ(p.roles.size(), with_samples + static_cast<Id>(c.plan.mesh.servers));
     for (Id r = 0; r < with_samples; ++r) {
       for (const Id rank : p.roles[r].ranks) {
         const int samples = c.plan.samples(tensors::place_of(p, data_axes(p), rank).index);
