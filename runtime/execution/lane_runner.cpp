@@ -10,6 +10,9 @@
 namespace rehearse::runtime {
 namespace {
 
+// A counter is so many times the number of issued instances, and in the lowest bits how often its
+// waiters were woken because the run ends sooner.
+constexpr std::int32_t unit = 16;
 // Value of all counters after a stop: it satisfies every wait.
 constexpr std::int32_t released = 1 << 30;
 
@@ -247,7 +250,7 @@ void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
     deliver(1);
   }
   std::atomic<std::int32_t>& counter = issued_[task.op].value;
-  counter.fetch_add(2, std::memory_order_release);
+  counter.fetch_add(unit, std::memory_order_release);
   counter.notify_all();
   if (pulses_) {
     pulse_.fetch_add(1, std::memory_order_release);
@@ -306,7 +309,7 @@ bool LaneRunner::open(std::int64_t step) {
 bool LaneRunner::satisfied(const Task& task, std::int64_t step) const {
   for (const link::Wait& wait : task.waits) {
     const std::int64_t needed = step - wait.lag - first_ + 1;
-    if (needed > issued_[wait.op].value.load(std::memory_order_acquire) / 2) return false;
+    if (needed > issued_[wait.op].value.load(std::memory_order_acquire) / unit) return false;
   }
   return true;
 }
@@ -319,20 +322,28 @@ void LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t s
     const std::int64_t needed = step - wait.lag - first_ + 1;
     const std::atomic<std::int32_t>& counter = issued_[wait.op].value;
     std::int32_t value = counter.load(std::memory_order_acquire);
-    while (value / 2 < needed) {
+    while (value / unit < needed) {
+      // Read after the counter: who lowers the end changes the counter after that, so either the
+      // new end is seen here, or the counter no longer has this value and the wait returns.
+      if (step >= end_) return;
       counter.wait(value, std::memory_order_acquire);  // spins a little, then sleeps
       value = counter.load(std::memory_order_acquire);
-      if (step >= end_) return;
     }
   }
 }
 
 void LaneRunner::end_after(std::int64_t step) {
-  end_ = std::min(end_.load(), step + 1);
+  std::int64_t end = end_;
+  do {
+    if (end <= step + 1) return;  // a lane lowers the end at most once
+  } while (!end_.compare_exchange_weak(end, step + 1));
   turnstile_.end(step + 1);
   for (std::size_t i = 0; i < ops_; ++i) {
-    issued_[i].value.fetch_xor(1);
-    issued_[i].value.notify_all();
+    std::atomic<std::int32_t>& counter = issued_[i].value;
+    std::int32_t value = counter;
+    while (!counter.compare_exchange_weak(value, value - value % unit + (value + 1) % unit)) {
+    }
+    counter.notify_all();
   }
   pulse_.fetch_add(1);
   pulse_.notify_all();

@@ -84,8 +84,7 @@ class LaneRunner {
   const std::vector<std::vector<OpTimes>>& stamps() const { return stamps_; }
 
  private:
-  /// Twice the number of issued instances. The lowest bit is flipped only to wake waiting
-  /// threads.
+  /// The number of issued instances, and how often waiting threads were woken for another reason.
   struct alignas(64) Counter {
     std::atomic<std::int32_t> value = 0;
   };

@@ -163,6 +163,15 @@ TEST(LaneRunner, AnAnswerEndsTheRunAfterItsWholeStep) {
   }
 }
 
+TEST(LaneRunner, AnswersOfOneStepEndTheRunWheneverOthersBeginToWait) {
+  // Two answers end the run after one step, which wakes waiting lanes twice, while other lanes are
+  // about to wait for an op of the next step. Each lane must see the end, however they interleave.
+  std::vector<TaskLane> lanes = {{.tasks = {{.op = 0}, {.op = 1}}}};
+  for (Id op = 2; op < 6; ++op) lanes.push_back({.tasks = {{.op = op, .waits = {{.op = 0}}}}});
+  LaneRunner runner(*device, 6, lanes, 0, {.execute = [](Id op, std::int64_t) { return op > 1; }});
+  for (int repeat = 0; repeat < 1000; ++repeat) ASSERT_EQ(runner.run(0, 1'000'000), 1);
+}
+
 TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {
   // Op 1 is first in the lane's list, but waits for the slow op 0 of lane 0; op 2 is ready.
   std::mutex lock;
