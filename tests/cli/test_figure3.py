@@ -22,7 +22,7 @@ import figure3  # noqa: E402
 import study  # noqa: E402
 
 JOB = """model.name = "gpt2-124m"
-cluster.name = "workstation-4090:2"
+cluster.name = "server-4090"
 method.name = "ddp"
 train.global_batch = 32
 disturb = { compute_jitter = 0.05, link_jitter = 0.05 }
