@@ -72,9 +72,8 @@ const methods::Strategy& find_method(const Config& section, const std::string& n
   return methods::strategy_named(name);
 }
 
-/// Loads the cluster. The local machine (a cluster with shared cores) gets as many devices as the
-/// job has ranks, unless the cluster's name states a number ("name:4"). The library is part of the
-/// cluster's hash, by which a plan file knows its cluster.
+/// Loads the cluster, with the library: its hash, which plan files state, contains both. The local
+/// machine (a cluster with shared cores) gets a device for each rank, unless it is named "name:4".
 cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int servers,
                               const software::Library& library) {
   cluster::Cluster opened = at_key(section, "name", [&] {

@@ -177,8 +177,9 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   }
   plan.exchange.keep_gathered = flag_at(c, "keep_gathered");
   plan.exchange.reduce_once = c.flag("reduce_once", false);  // files of older versions
-  if (c.has("prefetch")) plan.exchange.prefetch = whole(c, "prefetch", natural);
-  if (c.has("pending_buckets")) plan.exchange.pending_buckets = whole(c, "pending_buckets", count);
+  if (c.has("prefetch")) plan.exchange.prefetch = whole(c, "prefetch", between(0, 4096));
+  if (c.has("pending_buckets"))
+    plan.exchange.pending_buckets = whole(c, "pending_buckets", between(1, 4096));
   if (c.has("shard_group")) plan.exchange.shard_group = whole(c, "shard_group", natural);
   if (c.has("reshard_group")) plan.exchange.reshard_group = whole(c, "reshard_group", natural);
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);  // files of older versions
