@@ -98,7 +98,7 @@ void compare(const model::ModelSpec& m, Id segment, int samples, int rounds) {
   models::Batch batch;
   batch.tokens = at::randint(0, m.vocab, {samples, m.seq_len}, at::kLong);
   batch.labels = at::randint(0, m.vocab, {samples, m.seq_len}, at::kLong);
-  batch.loss_scale = 1.0 / double(samples * m.seq_len);
+  batch.loss_weight = 1.0 / double(samples * m.seq_len);
   Tensor x = at::randn({samples, m.seq_len, m.hidden});
   const Tensor upstream = at::randn_like(x);
   const auto block = models::make_block(m, segment, 1, 0, program::DType::f32);

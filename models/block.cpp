@@ -80,7 +80,7 @@ std::unique_ptr<PartedAttention> make_parted_attention(const model::ModelSpec& m
   return make_parted_attention(shape_of(model, segment, tp, tp_rank, dtype), ranks);
 }
 
-double loss_sum(const at::Tensor& gathered_stats, const Batch& batch) {
+at::Tensor loss_sum(const at::Tensor& gathered_stats, const Batch& batch) {
   // Log-sum-exp over the shards, minus the target's logit, which only one shard reports.
   const at::Tensor stats = gathered_stats.to(at::kDouble);
   const at::Tensor maxima = stats.select(-1, 0);
@@ -88,7 +88,7 @@ double loss_sum(const at::Tensor& gathered_stats, const Batch& batch) {
   const at::Tensor sum = maxima.sub(maximum).exp_().mul_(stats.select(-1, 1)).sum(0);
   const at::Tensor target = stats.select(-1, 2).sum(0);
   const at::Tensor loss = sum.log_().add_(maximum).sub_(target);
-  return loss.masked_fill(batch.labels.lt(0), 0).sum().item<double>();
+  return loss.masked_fill(batch.labels.lt(0), 0).sum();
 }
 
 at::Tensor tensor_view(const model::ModelSpec& model, Id group, std::size_t tensor, int tp,

@@ -31,9 +31,9 @@ struct Batch {
   std::int64_t first_sample = 0;  // number of the first sample within the global batch
   std::int64_t step = 0;
   std::uint64_t seed = 0;
-  double loss_scale = 1;  // factor of the loss gradient: fp16 loss scale / number of counted tokens
-                          // of the global batch
-  bool train = true;      // false: no dropout
+  double loss_weight = 1;  // factor of the loss gradient: 1 / counted tokens of the global batch
+  at::Tensor loss_scale = {};  // f32 (1), a further factor, on the device; undefined: 1
+  bool train = true;           // false: no dropout
   /// Of each of the T tokens, its place in the whole sample, where ranks divide samples
   /// (engine/model/context.h). Empty: 0, 1, 2 ...
   std::vector<std::int64_t> positions = {};
@@ -139,9 +139,9 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
                                   program::DType dtype,
                                   software::Norms norms = software::Norms::kept);
 
-/// Sum of -log p(label) over the counted tokens. `gathered_stats`: f32 (tp, B, T, 3), what
-/// `forward` of the head returned on each tp rank.
-double loss_sum(const at::Tensor& gathered_stats, const Batch& batch);
+/// Sum of -log p(label) over the counted tokens, f64 of no dimension. `gathered_stats`: f32 (tp, B,
+/// T, 3), what `forward` of the head returned on each tp rank.
+at::Tensor loss_sum(const at::Tensor& gathered_stats, const Batch& batch);
 
 /// Fills this rank's part of a group with initial weights. Every element is a function of (seed,
 /// tensor name, index in the full tensor), so it depends neither on the mesh nor on the number of

@@ -99,9 +99,16 @@ void each_row(const at::Tensor& values, const Work& work) {
   by_type(values, [&]<class T>(T) { each_row<T>(values, work); });
 }
 
+/// The factor of the gradient, f64 of no dimension, on the device of `scale`.
+at::Tensor product_of(double weight, const at::Tensor& scale) {
+  const at::Tensor by = at::scalar_tensor(weight, at::kDouble);
+  return scale.defined() ? scale.squeeze().to(at::kDouble).mul_(by) : by;
+}
+
 /// (n), the factor of each row that turns this shard's exponentials into probabilities times
 /// `scale`; 0 for rows that are not counted. stats: (tp, n, 3), labels: (n).
-at::Tensor factors(const at::Tensor& stats, const at::Tensor& labels, int shard, double scale) {
+at::Tensor factors(const at::Tensor& stats, const at::Tensor& labels, int shard,
+                   const at::Tensor& scale) {
   const at::Tensor maxima = stats.select(2, 0);
   const at::Tensor maximum = std::get<0>(maxima.max(0));
   const at::Tensor sum = maxima.sub(maximum).exp_().mul_(stats.select(2, 1)).sum(0);
@@ -133,10 +140,12 @@ at::Tensor exponentiate(const at::Tensor& logits, const at::Tensor& labels, Shar
 }
 
 void to_gradient(const at::Tensor& values, const at::Tensor& stats, const at::Tensor& labels,
-                 Shard shard, double scale) {
+                 Shard shard, double weight, const at::Tensor& loss_scale) {
   if (!values.is_cpu()) {
-    return to_gradient_by_tensors(values, stats, labels, shard, scale, chunk_elements);
+    return to_gradient_by_tensors(values, stats, labels, shard, weight, loss_scale, chunk_elements);
   }
+  const at::Tensor scale = product_of(weight, loss_scale);
+  const auto taken = static_cast<float>(*scale.const_data_ptr<double>());
   const at::Tensor flat = labels.reshape({-1}).contiguous();
   const std::int64_t* const label = flat.const_data_ptr<std::int64_t>();
   const at::Tensor factor = factors(stats, flat, shard.index, scale).contiguous();
@@ -145,7 +154,7 @@ void to_gradient(const at::Tensor& values, const at::Tensor& stats, const at::Te
     row_scale(row, values.size(1), by[i]);
     const std::int64_t target = label[i] - shard.begin;
     if (label[i] >= 0 && target >= 0 && target < shard.valid) {
-      row[target] -= static_cast<float>(scale);
+      row[target] -= taken;
     }
   });
 }
@@ -195,19 +204,21 @@ at::Tensor exponentiate_by_tensors(const at::Tensor& logits, const at::Tensor& l
 }
 
 void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
-                            const at::Tensor& labels, Shard shard, double scale,
-                            std::int64_t elements) {
+                            const at::Tensor& labels, Shard shard, double weight,
+                            const at::Tensor& loss_scale, std::int64_t elements) {
   const std::int64_t n = values.size(0), width = values.size(1);
   const std::int64_t step = std::max<std::int64_t>(1, elements / width);
   const at::Tensor flat = labels.reshape({-1});
+  const at::Tensor scale = product_of(weight, loss_scale);
   const at::Tensor factor = factors(stats, flat, shard.index, scale).unsqueeze(1);
+  const at::Tensor taken = scale.neg();
   const Targets targets(labels, shard);
   for (std::int64_t begin = 0; begin < n; begin += step) {
     const std::int64_t count = std::min(step, n - begin);
     const at::Tensor part = values.narrow(0, begin, count);
     const at::Tensor x = part.to(at::kFloat).mul_(factor.narrow(0, begin, count));
     x.scatter_add_(1, targets.index.narrow(0, begin, count).unsqueeze(1),
-                   targets.here.narrow(0, begin, count).mul(-scale).unsqueeze(1));
+                   targets.here.narrow(0, begin, count).mul(taken).unsqueeze(1));
     if (!x.is_same(part)) part.copy_(x);
   }
 }

@@ -57,7 +57,7 @@ class Head final : public Normed {
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &grad_logits = s[3];
     if (half.inputs)
       to_gradient(grad_logits, grad_output.view({z_.tp, -1, 3}), batch.labels, shard(),
-                  batch.loss_scale);
+                  batch.loss_weight, batch.loss_scale);
     if (half.weights) {
       if (!z_.bert) y = restored(y, input, p.norm);
       store_product(d.table, grad_logits, z_.bert ? s[6] : rows(y), accumulate[0]);

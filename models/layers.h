@@ -168,16 +168,17 @@ struct Shard {
 /// in another shard or not counted).
 at::Tensor exponentiate(const at::Tensor& logits, const at::Tensor& labels, Shard shard);
 /// Replaces the `values` (n, V) that `exponentiate` left by the gradient of the logits, in place:
-/// scale * (softmax - 1 at the target); rows that are not counted become 0. stats: f32 (tp, n, 3).
+/// weight * scale * (softmax - 1 at the target); rows that are not counted become 0. stats: f32
+/// (tp, n, 3); loss_scale: f32 (1) on the device, undefined: 1.
 void to_gradient(const at::Tensor& values, const at::Tensor& stats, const at::Tensor& labels,
-                 Shard shard, double scale);
+                 Shard shard, double weight, const at::Tensor& loss_scale);
 /// The same two functions by tensor operations, about `elements` of the logits at a time. For
 /// devices other than the CPU, and for tests.
 at::Tensor exponentiate_by_tensors(const at::Tensor& logits, const at::Tensor& labels, Shard shard,
                                    std::int64_t elements);
 void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
-                            const at::Tensor& labels, Shard shard, double scale,
-                            std::int64_t elements);
+                            const at::Tensor& labels, Shard shard, double weight,
+                            const at::Tensor& loss_scale, std::int64_t elements);
 
 /// The next tensors of a group, as parameters of a norm: weight and bias, or LLaMA's weight alone.
 inline NormParams next_norm(GroupTensors& cut, const LocalShape& z) {

@@ -177,8 +177,8 @@ void Executor::Impl::corrupt(double factor, std::int64_t step) {
   if (factor != 1) {
     number.mul_(factor);
   } else {  // the highest bit of the exponent
-    auto* const bytes = static_cast<unsigned char*>(number.data_ptr());
-    bytes[number.element_size() - 1] ^= 0x40U;
+    const bool half = number.element_size() == 2;
+    number.view(half ? at::kShort : at::kInt).bitwise_xor_(half ? 0x4000 : 0x4000'0000);
   }
 }
 

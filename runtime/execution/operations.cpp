@@ -1,11 +1,12 @@
 #include "runtime/execution/operations.h"
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <span>
 #include <thread>
 #include <utility>
@@ -70,7 +71,7 @@ void Operations::copy(Prepared& p, std::int64_t step) {
   // The first snapshot of a step runs after an update of this step and before all of the next one.
   const bool snapshot =
       role_.storages[p.need(program::Slot::source).storage].life == program::Life::state;
-  if (snapshot && std::exchange(copied_step_, step) != step) copied_skipped_ = skipped_updates_;
+  if (snapshot && std::exchange(copied_step_, step) != step) copy_skipped(*skips_, copied_skipped_);
   memory_.write(p.need(program::Slot::target), step)
       .copy_(memory_.read(p.need(program::Slot::source), step));
 }
@@ -153,7 +154,7 @@ const models::Batch& Operations::batch(int microbatch, std::int64_t step) {
   m.batch.train = feed_.training;
   m.batch.first_sample = m.first;
   fill_batch(m, step);
-  m.batch.loss_scale = feed_.training ? 1.0 / static_cast<double>(label_count(step)) : 1;
+  m.batch.loss_weight = feed_.training ? 1.0 / static_cast<double>(label_count(step)) : 1;
   return m.batch;
 }
 
@@ -208,9 +209,9 @@ void Operations::backward(Prepared& p, const program::Compute& work, std::int64_
   if (p.at(program::Slot::stats) != nullptr) {
     grad_output = memory_.read(p.need(program::Slot::stats), step)
                       .view({-1, work.samples, batch->tokens.size(1), 3});
-    const double sum = loss_sum(grad_output, *batch);
+    const at::Tensor sum = loss_sum(grad_output, *batch);
     const std::lock_guard lock(loss_lock_);
-    loss(step).sum += sum;
+    at::from_blob(&loss(step).sum, {}, at::kDouble).add_(sum);
   } else if (const Operand* operand = p.at(program::Slot::grad_output)) {
     grad_output = memory_.read(*operand, step).view({work.samples, -1, model_.hidden});
   }
@@ -221,7 +222,7 @@ void Operations::backward(Prepared& p, const program::Compute& work, std::int64_
   models::Batch scaled;
   if (const Operand* scale = p.at(program::Slot::scale)) {
     scaled = *batch;
-    scaled.loss_scale *= memory_.read(*scale, step).data_ptr<float>()[0];
+    scaled.loss_scale = memory_.read(*scale, step).narrow(0, 0, 1);
     batch = &scaled;
   }
   for (std::size_t i = 0; i < p.grads.size(); ++i)
@@ -235,20 +236,27 @@ void Operations::backward(Prepared& p, const program::Compute& work, std::int64_
     memory_.set(*target, step, grad_input);
 }
 
+NormAndScale Operations::norm_and_scale(const Prepared& p, std::int64_t step) {
+  const auto number = [&](program::Slot slot) -> const float* {
+    const Operand* operand = p.at(slot);
+    return operand == nullptr ? nullptr : memory_.read(*operand, step).data_ptr<float>();
+  };
+  return {.squares = number(program::Slot::norm), .loss_scale = number(program::Slot::scale)};
+}
+
 void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t step) {
   switch (work.kind) {
     case program::KernelKind::measure: {
-      double sum = 0;
+      c10::SmallVector<Values, 4> sources;
       for (const Operand& operand : p.operands)
         if (operand.slot == program::Slot::source || operand.slot == program::Slot::grad) {
           const at::Tensor source = memory_.read(operand, step);
-          sum += sum_of_squares(source.data_ptr(), operand.dtype, source.numel());
+          sources.push_back({source.data_ptr(), operand.dtype, source.numel()});
         }
       const Operand* target = p.at(program::Slot::norm);
       if (target == nullptr) target = &p.need(program::Slot::target);
-      auto* norm = memory_.write(*target, step).data_ptr<float>();
-      *norm =
-          static_cast<float>((target->mode == program::Mode::add ? *norm : 0) + work.scale * sum);
+      measure(sources, work.scale, target->mode == program::Mode::add,
+              memory_.write(*target, step).data_ptr<float>());
       return;
     }
     case program::KernelKind::rescale: {
@@ -260,8 +268,7 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
       const at::Tensor new_scale = memory_.write(*scale, step);
       // With several versions, the new version starts as a copy of the last one.
       if (old_scale.data_ptr() != new_scale.data_ptr()) new_scale.copy_(old_scale);
-      rescale(std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0]),
-              new_scale.data_ptr<float>());
+      rescale(memory_.read(*norm, step).data_ptr<float>(), new_scale.data_ptr<float>());
       return;
     }
     case program::KernelKind::select:
@@ -305,13 +312,8 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
     }
     case program::KernelKind::observe: {
       const Operand& source = p.need(program::Slot::source);
-      const Operand* scale = p.at(program::Slot::scale);
-      const Operand* norm = p.at(program::Slot::norm);
-      // A step whose gradient overflowed is not observed. Its update is skipped too.
-      if (norm != nullptr && !std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0])) return;
       const at::Tensor values = memory_.read(source, step);
-      observe(values.data_ptr(), source.dtype, values.numel(), work.stride,
-              scale == nullptr ? 1 : 1 / memory_.read(*scale, step).data_ptr<float>()[0],
+      observe(values.data_ptr(), source.dtype, values.numel(), work.stride, norm_and_scale(p, step),
               memory_.write(p.need(program::Slot::target), step).data_ptr<float>());
       return;
     }
@@ -342,64 +344,6 @@ void Operations::average(Prepared& p, const program::Kernel& work, std::int64_t 
         sources.push_back(memory_.read(operand, step).data_ptr<float>());
     mix(scale, sources, write(program::Slot::target), elements);
   }
-}
-
-void Operations::update(Prepared& p, const program::Update& work, std::int64_t step) {
-  const Operand& param = p.need(program::Slot::param);
-  const Operand& grad = p.need(program::Slot::grad);
-  const at::Tensor old_param = memory_.read(param, step);
-  const at::Tensor new_param = memory_.write(param, step);
-  // With several versions, the new version starts as a copy of the last one.
-  if (old_param.data_ptr() != new_param.data_ptr()) new_param.copy_(old_param);
-  OptimizerStep settings = optimizer_step(train_, optimizer_, step);
-  settings.step -= skipped_updates_;
-  if (work.frozen > 0 && step >= work.frozen) settings.frozen = work.frozen;
-  if (work.restart > 0) settings.step = step % work.restart + 1;
-  const Operand* norm = p.at(program::Slot::norm);
-  const Operand* scale = p.at(program::Slot::scale);
-  const double loss_scale = scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0];
-  settings.grad_scale = 1 / loss_scale;
-  if (norm != nullptr) {
-    const double squares = memory_.read(*norm, step).data_ptr<float>()[0];
-    {
-      const std::lock_guard lock(loss_lock_);
-      loss(step).square_norm = squares / (loss_scale * loss_scale);
-    }
-    if (!std::isfinite(squares)) {
-      // All ranks and all updates of a step read the same norm, so all of them skip.
-      if (std::exchange(last_skipped_, step) != step) ++skipped_updates_;
-      // A buffer that is only written does not hold the weights of the step before yet.
-      if (param.mode == program::Mode::write)
-        new_param.copy_(memory_.read(p.need(program::Slot::master), step));
-      return;
-    }
-    settings.grad_scale = gradient_factor(squares, loss_scale, train_.clip);
-  }
-  const auto floats = [&](program::Slot slot) {
-    const Operand* operand = p.at(slot);
-    if (operand == nullptr) return static_cast<float*>(nullptr);
-    const at::Tensor state = memory_.write(*operand, step);
-    const bool moment = slot == program::Slot::moment1 || slot == program::Slot::moment2;
-    if (moment && work.restart > 0 && step % work.restart == 0) state.zero_();
-    return state.data_ptr<float>();
-  };
-  float* const moment1 = floats(program::Slot::moment1);
-  float* const moment2 = floats(program::Slot::moment2);
-  float* const master = floats(program::Slot::master);
-  const at::Tensor gradient = memory_.read(grad, step);
-  auto* const param_bytes = static_cast<char*>(new_param.data_ptr());
-  const auto* const grad_bytes = static_cast<const char*>(gradient.data_ptr());
-  for (const DecayRun& run : p.runs)
-    runtime::update(settings,
-                    {.param = param_bytes + run.begin * size_of(param.dtype),
-                     .grad = grad_bytes + run.begin * size_of(grad.dtype),
-                     .moment1 = moment1 + run.begin,
-                     .moment2 = moment2 == nullptr ? nullptr : moment2 + run.begin,
-                     .master = master == nullptr ? nullptr : master + run.begin,
-                     .param_type = param.dtype,
-                     .grad_type = grad.dtype,
-                     .elements = run.end - run.begin},
-                    run.decay);
 }
 
 std::int64_t Operations::bytes_sent() const {

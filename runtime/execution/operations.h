@@ -16,6 +16,7 @@
 #include "runtime/data/data.h"
 #include "runtime/execution/executor.h"
 #include "runtime/execution/rank_memory.h"
+#include "runtime/kernels/optimizer.h"
 #include "runtime/kernels/sparsify.h"
 
 namespace rehearse::runtime {
@@ -52,8 +53,9 @@ class Operations {
 
   /// How many steps skipped their update because the gradient was not finite. Adam's bias
   /// correction counts updates, not steps, so checkpoints keep this number.
-  std::int64_t skipped_updates() const { return skipped_updates_; }
-  void skipped_updates(std::int64_t count) { skipped_updates_ = count, last_skipped_ = -1; }
+  /// While nothing runs on the device.
+  std::int64_t skipped_updates() const;
+  void skipped_updates(std::int64_t count);
 
   /// What a Save does with the snapshot before step `step`; `skipped`: skipped_updates() then.
   /// Called on the thread of the Save's lane. Empty: nothing.
@@ -80,6 +82,7 @@ class Operations {
   void prepare_kernel(Prepared& p, const program::Kernel& kernel);
   void prepare_packets(Prepared& p, const program::Kernel& kernel);
   void prepare_update(Prepared& p);
+  void prepare_numbers();
   void prepare_collective(Prepared& p, const program::Collective& collective);
   void prepare_exchange(Prepared& p, Id channel, Id peer);
   void find_samples();
@@ -106,6 +109,7 @@ class Operations {
   void momentum(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   /// The kernels that average weights.
   void average(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  NormAndScale norm_and_scale(const Prepared& p, std::int64_t step);
   const program::Kernel* packets_of(Id storage) const;
   void update(Prepared& p, const program::Update& update, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);
@@ -145,8 +149,9 @@ class Operations {
   bool own_gradients_ = false;  // passes leave gradients that are each rank's own
   std::vector<std::pair<std::int64_t, StepLoss>> losses_;  // (step, loss), at step modulo size
   std::mutex loss_lock_;
-  SelectScratch select_scratch_;  // one is enough: all selects of a role are on one lane
-  std::int64_t skipped_updates_ = 0, last_skipped_ = -1;
+  SelectScratch select_scratch_;        // one is enough: all selects of a role are on one lane
+  std::shared_ptr<std::byte> numbers_;  // the device's memory of `skips_` and Prepared::scalars
+  SkipCount* skips_ = nullptr;
   std::int64_t copied_step_ = -1, copied_skipped_ = 0;  // the last snapshot's step, and its count
   OnSave on_save_ = {};
 };

@@ -1,5 +1,4 @@
-// Prepares the ops of a role: operands, blocks, communicators, mailboxes, intervals of weight
-// decay.
+// Prepares the ops of a role: operands, blocks, communicators, mailboxes.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -78,6 +77,7 @@ Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec
   for (auto& lane : communicators_) lane.resize(program_.channels.size());
   find_samples();
   for (std::size_t op = 0; op < role_.ops.size(); ++op) prepare(static_cast<Id>(op));
+  prepare_numbers();
 }
 
 Operations::~Operations() = default;
@@ -195,35 +195,6 @@ void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
     block = models::make_block(model_, compute.segment, map_.tp_size, map_.tp_rank,
                                p.params.front()->dtype, norms_);
   p.block = block.get();
-}
-
-void Operations::prepare_update(Prepared& p) {
-  const Operand& param = p.need(program::Slot::param);
-  const std::int64_t end = param.begin + param.elements;
-  std::vector<DecayRun>& runs = p.runs;
-  const auto append = [&](std::int64_t begin, std::int64_t stop, bool decay) {
-    begin = std::max(begin, param.begin) - param.begin;
-    stop = std::min(stop, end) - param.begin;
-    if (begin >= stop) return;
-    if (!runs.empty() && runs.back().end == begin && runs.back().decay == decay)
-      runs.back().end = stop;
-    else
-      runs.push_back({begin, stop, decay});
-  };
-  // Elements that no tensor covers are padding. Their gradients are 0, so the update keeps them.
-  std::int64_t done = param.begin;
-  for (const tensors::ParamPiece& piece : map_.storages[param.storage].pieces) {
-    if (piece.end <= param.begin || piece.begin >= end) continue;
-    append(done, piece.begin, false);
-    for (const tensors::TensorInterval& tensor :
-         tensors::tensors_of(model_.groups[piece.group], map_.tp_size)) {
-      const std::int64_t shift = piece.begin - piece.offset;
-      append(std::max(tensor.begin + shift, piece.begin), std::min(tensor.end + shift, piece.end),
-             tensor.spec->decay);
-    }
-    done = piece.end;
-  }
-  append(done, end, false);
 }
 
 Communicator& Operations::communicator(Id lane, Id channel) {

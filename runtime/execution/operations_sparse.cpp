@@ -1,6 +1,4 @@
 // Prepares and executes the kernels of sparse exchanges: select and scatter_add.
-#include <cmath>
-
 #include "engine/program/packets.h"
 #include "runtime/execution/prepared.h"
 #include "runtime/kernels/sparsify.h"
@@ -46,17 +44,10 @@ void Operations::prepare_kernel(Prepared& p, const program::Kernel& kernel) {
 void Operations::select(Prepared& p, const program::Kernel& work, std::int64_t step) {
   auto* const packet =
       static_cast<std::byte*>(memory_.write(p.need(program::Slot::target), step).data_ptr());
-  const Operand* norm = p.at(program::Slot::norm);
-  if (norm != nullptr && !std::isfinite(memory_.read(*norm, step).data_ptr<float>()[0])) {
-    select_nothing(work, packet);
-    return;
-  }
   const Operand& source = p.need(program::Slot::source);
-  const Operand* scale = p.at(program::Slot::scale);
   const Operand* threshold = p.at(program::Slot::threshold);
-  const float factor = scale == nullptr ? 1 : 1 / memory_.read(*scale, step).data_ptr<float>()[0];
   runtime::select(
-      work, {.step = step, .seed = train_.seed, .factor = factor},
+      work, {.step = step, .seed = train_.seed, .gradients = norm_and_scale(p, step)},
       memory_.read(source, step).data_ptr(), source.dtype,
       memory_.write(p.need(program::Slot::residual), step).data_ptr<float>(),
       threshold == nullptr ? nullptr : memory_.write(*threshold, step).data_ptr<float>(), packet,
@@ -65,10 +56,8 @@ void Operations::select(Prepared& p, const program::Kernel& work, std::int64_t s
 
 void Operations::scatter_add(Prepared& p, const program::Kernel& work, std::int64_t step) {
   const Operand& target = p.need(program::Slot::target);
-  const Operand* scale = p.at(program::Slot::scale);
-  const float factor = scale == nullptr ? 1 : memory_.read(*scale, step).data_ptr<float>()[0];
   runtime::scatter_add(
-      work, {.step = step, .seed = train_.seed, .factor = factor},
+      work, {.step = step, .seed = train_.seed, .gradients = norm_and_scale(p, step)},
       static_cast<const std::byte*>(memory_.read(p.need(program::Slot::source), step).data_ptr()),
       p.count, p.part_begin, p.part_begin + target.elements,
       memory_.write(target, step).data_ptr<float>(), select_scratch_);

@@ -8,6 +8,7 @@
 #include "engine/base/errors.h"
 #include "runtime/communication/packet_exchange.h"
 #include "runtime/execution/operations.h"
+#include "runtime/kernels/optimizer.h"
 
 namespace rehearse::runtime {
 
@@ -50,6 +51,7 @@ struct Operations::Prepared {
   std::int64_t count = 0;       // number of packets
   // Update
   std::vector<DecayRun> runs = {};
+  StepScalars* scalars = nullptr;  // in the device's memory
   // Communication
   Communicator* communicator = nullptr;
   int handle = -1, peer_member = -1;

@@ -48,6 +48,8 @@ class RankMemory {
   RankMemory(Device& device, const program::Program& program, Id role, Id rank,
              const std::vector<std::byte*>& given = {});
 
+  Device& device() const { return device_; }
+
   Operand operand(const program::Ref& ref);
   /// A part of what the ref touches: `elements` elements, after the first `skip`.
   Operand operand(const program::Ref& ref, std::int64_t skip, std::int64_t elements);

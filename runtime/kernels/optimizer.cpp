@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "runtime/kernels/floats.h"
@@ -104,20 +105,59 @@ OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std:
           .step = step + 1};
 }
 
-void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay) {
+StepScalars scalars_of(const OptimizerStep& step, std::int64_t updates, double grad_scale) {
+  const double correction1 = 1 - std::pow(step.beta1, static_cast<double>(updates));
+  const double correction2 =
+      1 - std::pow(step.beta2, static_cast<double>(step.frozen > 0 ? step.frozen : updates));
+  return {.grad_scale = static_cast<float>(grad_scale),
+          .step_size = static_cast<float>(step.lr / correction1),
+          .root_correction = static_cast<float>(std::sqrt(correction2))};
+}
+
+void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
+            SkipCount& skips, StepScalars& scalars, double* square_norm) {
+  const double loss_scale = gradients.scale();
+  double factor = 1 / loss_scale;
+  if (gradients.squares != nullptr) {
+    const double squares = *gradients.squares;
+    *square_norm = squares / (loss_scale * loss_scale);
+    factor = gradient_factor(squares, loss_scale, max_norm);
+  }
+  const std::int64_t updates =
+      step.restart > 0 ? (step.step - 1) % step.restart + 1 : step.step - skips.skipped;
+  scalars = scalars_of(step, updates, factor);
+  scalars.skip = !gradients.finite();
+  // All updates of a step read the same norm, so all of them skip.
+  if (scalars.skip && std::exchange(skips.last, step.step) != step.step) ++skips.skipped;
+}
+
+namespace {
+
+/// Weights of 16 bits from their fp32 copy.
+void fill_from_master(const OptimizerInterval& interval) {
+  for (std::int64_t begin = 0; begin < interval.elements; begin += block)
+    store_f32(interval.master + begin, std::min(block, interval.elements - begin), interval.param,
+              interval.param_type, begin);
+}
+
+}  // namespace
+
+void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
+            const StepScalars& scalars) {
+  if (scalars.skip) {
+    if (interval.fresh) fill_from_master(interval);
+    return;
+  }
   const double weight_decay = decay ? step.weight_decay : 0;
-  const double correction1 = 1 - std::pow(step.beta1, static_cast<double>(step.step));
-  const double updates = static_cast<double>(step.frozen > 0 ? step.frozen : step.step);
-  const double correction2 = 1 - std::pow(step.beta2, updates);
   const AdamFactors factors{
       .keep = static_cast<float>(1 - step.lr * weight_decay),
       .one_minus_beta1 = static_cast<float>(1 - step.beta1),
       .beta2 = static_cast<float>(step.beta2),
       .one_minus_beta2 = static_cast<float>(1 - step.beta2),
       .eps = static_cast<float>(step.eps),
-      .step_size = static_cast<float>(step.lr / correction1),
-      .root_correction = static_cast<float>(std::sqrt(correction2)),
-      .grad_scale = static_cast<float>(step.grad_scale),
+      .step_size = scalars.step_size,
+      .root_correction = scalars.root_correction,
+      .grad_scale = scalars.grad_scale,
   };
   const bool in_place = interval.master == nullptr && interval.param_type == program::DType::f32;
   std::array<float, block> grad_scratch, param_scratch;
@@ -160,15 +200,21 @@ double sum_of_squares(const void* values, program::DType type, std::int64_t elem
   return sum;
 }
 
+void measure(std::span<const Values> sources, double scale, bool add, float* norm) {
+  double sum = 0;
+  for (const Values& v : sources) sum += sum_of_squares(v.data, v.type, v.elements);
+  *norm = static_cast<float>((add ? *norm : 0) + scale * sum);
+}
+
 double gradient_factor(double sum_of_squares, double loss_scale, double max_norm) {
   const double norm = std::sqrt(sum_of_squares) / loss_scale;
   const double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   return clip / loss_scale;
 }
 
-void rescale(bool finite, float* state) {
+void rescale(const float* squares, float* state) {
   constexpr float good_steps = 2000;
-  if (!finite) {
+  if (!std::isfinite(*squares)) {
     state[0] = std::max(1.0F, state[0] / 2);
     state[1] = 0;
   } else if (++state[1] >= good_steps) {
@@ -178,8 +224,9 @@ void rescale(bool finite, float* state) {
 }
 
 void observe(const void* values, program::DType type, std::int64_t elements, int stride,
-             float scale, float* state) {
-  if (state[0] < 0) return;
+             const NormAndScale& gradients, float* state) {
+  if (state[0] < 0 || !gradients.finite()) return;
+  const float scale = 1 / gradients.scale();
   // Squared deviations of smaller values stay far below fp32's maximum of 3.4e38.
   constexpr float too_large = 1e18F;
   const std::int64_t observed = program::observed_entries(elements, stride);

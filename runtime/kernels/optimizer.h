@@ -5,12 +5,14 @@
 // be tested without torch.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "engine/job/job.h"
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"
 #include "engine/tensors/variance.h"
+#include "runtime/kernels/norm_and_scale.h"
 
 namespace rehearse::runtime {
 
@@ -21,8 +23,8 @@ struct OptimizerStep {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // AdamW
   double momentum = 0.9;                         // SGD
   double weight_decay = 0;                       // where update's `decay` is true
-  std::int64_t step = 1;                         // updates counted from 1, for the bias correction
-  double grad_scale = 1;                         // factor on gradients: clipping, 1 / loss scale
+  std::int64_t step = 1;                         // steps counted from 1
+  std::int64_t restart = 0;                      // above 0: the optimizer is new each so many steps
   /// Above 0, `grad` is AdamW's new first moment, and the second moment stays that of update
   /// `frozen` (1-bit Adam: Tang et al., ICML 2021). Where that is 0, so is the first one.
   std::int64_t frozen = 0;
@@ -31,7 +33,7 @@ struct OptimizerStep {
 /// Learning rate of step `step` (from 0). It rises linearly from lr / warmup_steps to lr, then
 /// falls along a line or half a cosine to min_lr at the last of train.steps, or stays at lr.
 double learning_rate(const job::Train& train, std::int64_t step);
-/// The settings of [train] for step `step` (from 0). grad_scale is 1.
+/// The settings of [train] for step `step` (from 0).
 OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std::int64_t step);
 
 /// Flat intervals of `elements` elements in each tensor of one optimizer step. `param` and `grad`
@@ -46,14 +48,47 @@ struct OptimizerInterval {
   float* master = nullptr;
   program::DType param_type = program::DType::f32, grad_type = program::DType::f32;
   std::int64_t elements = 0;
+  bool fresh = false;  // `param` holds no weights yet: a skipped step fills it from `master`
 };
 
+/// How many steps skipped their update, in the memory of the device. All updates of a rank that
+/// depend on a norm are on one lane, so they share one count.
+struct SkipCount {
+  std::int64_t skipped = 0;
+  std::int64_t last = 0;  // OptimizerStep::step of the last one
+};
+/// Copies the count to where the host will read it.
+inline void copy_skipped(const SkipCount& from, std::int64_t& to) { to = from.skipped; }
+
+/// What an update computes with, in the memory of the device.
+struct StepScalars {
+  float grad_scale = 1;       // factor on gradients: clipping, 1 / loss scale
+  float step_size = 0;        // AdamW: learning rate / correction of the first moment
+  float root_correction = 1;  // AdamW: square root of the correction of the second moment
+  bool skip = false;
+};
+/// AdamW's corrections for an optimizer that has made `updates` updates, this one included.
+StepScalars scalars_of(const OptimizerStep& step, std::int64_t updates, double grad_scale = 1);
+/// Decides from the gradients of a step: whether its update is skipped, and its scalars. Skipped
+/// steps do not count as updates, except since a restart. Writes the sum of squares of the unscaled
+/// gradients to `square_norm`, if `gradients` has one. `max_norm`: as for gradient_factor.
+void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
+            SkipCount& skips, StepScalars& scalars, double* square_norm);
+
 /// One optimizer step on an interval. Weight decay applies if `decay` is true.
-void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay);
+void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
+            const StepScalars& scalars);
 
 /// Sum of squares of f32, bf16 or f16 values. Each block of 4096 elements is summed in 16 fp32
 /// lanes, the blocks in double. The order of additions depends on `elements` alone.
 double sum_of_squares(const void* values, program::DType type, std::int64_t elements);
+struct Values {
+  const void* data = nullptr;
+  program::DType type = program::DType::f32;
+  std::int64_t elements = 0;
+};
+/// norm = `scale` x the sums of squares of all `sources`, added to what was there if `add`.
+void measure(std::span<const Values> sources, double scale, bool add, float* norm);
 
 /// The factor that unscales and clips gradients. `sum_of_squares` is the global sum over gradients
 /// that are still multiplied by `loss_scale`. The factor is 1 / loss_scale, times max_norm / (norm
@@ -62,16 +97,18 @@ double gradient_factor(double sum_of_squares, double loss_scale, double max_norm
 
 /// The loss scale at the start of a run.
 inline constexpr float initial_loss_scale = 65536.0F;
-/// Dynamic loss scaling. `state`: the loss scale, and the steps since it last changed. A step that
-/// is not finite halves the scale, but not below 1. After 2000 finite steps in a row it doubles.
-void rescale(bool finite, float* state);
+/// Dynamic loss scaling. `state`: the loss scale, and the steps since it last changed. A step whose
+/// sum of squares is not finite halves the scale, but not below 1. After 2000 finite steps in a row
+/// it doubles.
+void rescale(const float* squares, float* state);
 
-/// Adds one observation to running variances (Welford): every `stride`-th of `values`, times
-/// `scale`, from the first on. `state` has 1 + 2 m numbers, with m = observed_entries(elements,
-/// stride): the number of observations, m means, m sums of squared deviations. A value that is not
-/// finite, or at least 1e18 in magnitude, ends the observation for good: the number of observations
-/// becomes negative, and the means and sums of that step stay for a diagnosis.
+/// Adds one observation to running variances (Welford): every `stride`-th of `values`, from the
+/// first on, divided by the loss scale. A step that is skipped is not observed. `state` has 1 + 2 m
+/// numbers, with m = observed_entries(elements, stride): the number of observations, m means, m
+/// sums of squared deviations. A value that is not finite, or at least 1e18 in magnitude, ends the
+/// observation for good: the number of observations becomes negative, and the means and sums of
+/// that step stay for a diagnosis.
 void observe(const void* values, program::DType type, std::int64_t elements, int stride,
-             float scale, float* state);
+             const NormAndScale& gradients, float* state);
 
 }  // namespace rehearse::runtime

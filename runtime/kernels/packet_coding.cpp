@@ -164,8 +164,9 @@ void scatter_add(const program::Kernel& kernel, const SelectStep& step, const st
   }
   for (std::int64_t i = 0; i < count; ++i)
     add_packet(kernel, packets + i * room, scratch.indices.data(), begin, end, target);
-  if (step.factor == 1) return;
-  for (std::int64_t i = 0; i < end - begin; ++i) target[i] *= step.factor;
+  const float scale = step.gradients.scale();
+  if (scale == 1) return;
+  for (std::int64_t i = 0; i < end - begin; ++i) target[i] *= scale;
 }
 
 }  // namespace rehearse::runtime

@@ -74,7 +74,7 @@ class Selection {
             program::DType type, float* residual, SelectScratch& scratch)
       : kernel_(kernel),
         step_(step),
-        source_(gradient, type, step.factor),
+        source_(gradient, type, 1 / step.gradients.scale()),
         residual_(residual),
         values_(scratch.values.data()),
         indices_(scratch.indices.data()) {
@@ -281,6 +281,10 @@ void draw_entries(const program::Kernel& kernel, const SelectStep& step, std::ui
 std::int64_t select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
                     program::DType type, float* residual, float* threshold, std::byte* packet,
                     SelectScratch& scratch) {
+  if (!step.gradients.finite()) {
+    select_nothing(kernel, packet);
+    return 0;
+  }
   scratch.fit(kernel);
   Selection selection(kernel, step, gradient, type, residual, scratch);
   switch (kernel.selector) {

@@ -2,7 +2,7 @@
 // `select` chooses the entries to send and keeps the rest in a residual for later steps, in one
 // pass over both. With n = kernel.of flat entries:
 //
-//   g    gradient x SelectStep::factor                      (n)
+//   g    gradient / loss scale                              (n)
 //   e    residual before the step                           (n)
 //   v    entries are chosen from g + e; `literal`: from g   (n)
 //   s    v where an entry is sent, 0 elsewhere              (n)
@@ -17,6 +17,7 @@
 
 #include "engine/program/packets.h"
 #include "engine/program/program.h"
+#include "runtime/kernels/norm_and_scale.h"
 
 namespace rehearse::runtime {
 
@@ -35,14 +36,15 @@ struct SelectScratch {
 struct SelectStep {
   std::int64_t step = 0;
   std::uint64_t seed = 0;  // for random_k: equal on ranks that must choose alike
-  float factor = 1;        // select: on the gradient, 1 / loss scale; scatter_add: on the sum
+  NormAndScale gradients = {};
 };
 
 /// Sends `kernel.keep` of the `kernel.of` entries of `gradient` (f32, bf16 or f16): writes them to
 /// `packet` (packet_room(kernel) bytes) and e' to `residual` (kernel.of entries). A threshold
 /// selector sends about `kernel.keep`. `threshold` is its state, other selectors ignore it: two
 /// numbers, 0 before the first step; the magnitude that an entry must reach, and how many entries
-/// the last step sent. Returns the number of entries sent.
+/// the last step sent. A step that is skipped sends nothing (select_nothing) and changes neither.
+/// Returns the number of entries sent.
 std::int64_t select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
                     program::DType type, float* residual, float* threshold, std::byte* packet,
                     SelectScratch& scratch);
@@ -61,7 +63,7 @@ std::int64_t entries_in(const program::Kernel& kernel, const std::byte* packet);
 /// Writes the kernel.keep indices, rising, that random_k draws in this step.
 void draw_entries(const program::Kernel& kernel, const SelectStep& step, std::uint32_t* indices);
 
-/// target = SelectStep::factor x the sum of `count` packets, added in order. Packets lie
+/// target = loss scale x the sum of `count` packets, added in order. Packets lie
 /// packet_room(kernel) bytes apart. `target` holds entries [begin, end) of the gradient; entries
 /// from kernel.of on are padding and become 0. Throws BackendError when a packet does not fit the
 /// kernel, because a peer's packets are not trusted.

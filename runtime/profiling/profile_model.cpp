@@ -37,7 +37,7 @@ class ModelRun {
       blocks_.push_back(models::make_block(model, s, tp, 0, settings.dtype));
     batch_.tokens = at::randint(model.vocab, {samples, model.seq_len}, at::kLong);
     batch_.labels = at::randint(model.vocab, {samples, model.seq_len}, at::kLong);
-    batch_.loss_scale = 1.0 / static_cast<double>(samples * model.seq_len);
+    batch_.loss_weight = 1.0 / static_cast<double>(samples * model.seq_len);
     batch_.seed = 1;
   }
 
@@ -109,7 +109,8 @@ class ModelRun {
     const double began = seconds_now();
     const bool adam = settings_.optimizer == plan::Optimizer::adamw;
     // The learning rate is so small that the weights do not change.
-    runtime::update({.kind = settings_.optimizer, .lr = 1e-12, .step = 1000},
+    const OptimizerStep step{.kind = settings_.optimizer, .lr = 1e-12, .step = 1000};
+    runtime::update(step,
                     {.param = params_[g].data_ptr(),
                      .grad = grads_[g].data_ptr(),
                      .moment1 = moment1_[g].data_ptr<float>(),
@@ -118,7 +119,7 @@ class ModelRun {
                      .param_type = settings_.dtype,
                      .grad_type = settings_.dtype,
                      .elements = params_[g].numel()},
-                    true);
+                    true, scalars_of(step, step.step));
     updates[params_[g].numel()].push_back(seconds_now() - began);
   }
 

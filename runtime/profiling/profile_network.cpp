@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "runtime/execution/rank_memory.h"
@@ -73,11 +74,11 @@ void profile_kernels(Control& control, costs::Profile& profile) {
     const double mine = time_of(0.1, [&] {
       switch (kind) {
         case program::KernelKind::measure:
-          target.data_ptr<float>()[0] =
-              static_cast<float>(sum_of_squares(from, program::DType::f32, n));
+          measure(std::array{Values{from, program::DType::f32, n}}, 1, false,
+                  target.data_ptr<float>());
           return;
         case program::KernelKind::rescale:
-          rescale(true, target.data_ptr<float>());
+          rescale(from, target.data_ptr<float>());
           return;
         case program::KernelKind::select:
           select(kernel_of(n), {}, from, program::DType::f32, target.data_ptr<float>(), nullptr,
@@ -90,7 +91,7 @@ void profile_kernels(Control& control, costs::Profile& profile) {
           source.narrow(0, 0, n).to(at::kBFloat16);
           return;
         case program::KernelKind::observe:
-          observe(from, program::DType::f32, n / 3, 1, 1, target.data_ptr<float>());
+          observe(from, program::DType::f32, n / 3, 1, {}, target.data_ptr<float>());
           return;
         case program::KernelKind::quantise:
           quantise(codes_of(n), {}, from, program::DType::f32, 0, 1, target.data_ptr<float>(),

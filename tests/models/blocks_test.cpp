@@ -71,7 +71,7 @@ TEST_P(Blocks, FollowAutograd) {
   EXPECT_NEAR(loss / expected, 1, 1e-6);
   const Worst w =
       worst(ranks.gradients(),
-            reference::gradients(m, weights, batch.tokens, batch.labels, batch.loss_scale, masks));
+            reference::gradients(m, weights, batch.tokens, batch.labels, batch.loss_weight, masks));
   EXPECT_LE(w.difference, 3e-6) << w.name;
 
   // Evaluation has no dropout, and forward without `saved` computes the same loss.
@@ -145,7 +145,7 @@ TEST(BlocksWindow, HidesOlderTokens) {
   EXPECT_NEAR(loss / reference::loss_sum(m, weights, batch.tokens, batch.labels).item<double>(), 1,
               1e-6);
   const Worst w = worst(ranks.gradients(), reference::gradients(m, weights, batch.tokens,
-                                                                batch.labels, batch.loss_scale));
+                                                                batch.labels, batch.loss_weight));
   EXPECT_LE(w.difference, 3e-6) << w.name;
   model::ModelSpec all = m;
   all.window = 0;
@@ -160,7 +160,7 @@ TEST(BlocksLowPrecision, StayNearF32) {
          {std::pair{program::DType::bf16, 0.06}, {program::DType::f16, 0.01}}) {
       const model::ModelSpec m = small(family);
       Batch batch = random_batch(m, 3, 0.5, seed);
-      batch.loss_scale *= dtype == program::DType::f16 ? 1024 : 1;
+      batch.loss_weight *= dtype == program::DType::f16 ? 1024 : 1;
       Ranks low(m, 2, dtype, seed);
       const reference::Weights weights = low.weights();
       const double loss = low.step(batch);
@@ -169,7 +169,8 @@ TEST(BlocksLowPrecision, StayNearF32) {
       EXPECT_NEAR(loss / expected, 1, tolerance / 10);
       // Over all tensors together, because the true gradient of a key bias is 0.
       const auto a = low.gradients();
-      const auto b = reference::gradients(m, weights, batch.tokens, batch.labels, batch.loss_scale);
+      const auto b =
+          reference::gradients(m, weights, batch.tokens, batch.labels, batch.loss_weight);
       double delta = 0, norm = 0;
       for (const auto& [name, g] : b) {
         delta += (a.at(name) - g).square().sum().item<double>();
@@ -214,7 +215,7 @@ TEST(BlocksBroken, Show) {
     const reference::Weights weights = ranks.weights();
     ranks.step(batch);
     const Worst w = worst(ranks.gradients(), reference::gradients(m, weights, batch.tokens,
-                                                                  batch.labels, batch.loss_scale));
+                                                                  batch.labels, batch.loss_weight));
     EXPECT_GT(w.difference, 1e-2) << int(broken);
   }
 }
@@ -286,14 +287,14 @@ TEST(MaskedLm, IsNormalisedByTheGlobalCount) {
   Batch few = random_batch(m, 2, 0.05, 1), many = random_batch(m, 2, 0.6, 2);
   const auto counted = [](const Batch& b) { return b.labels.ge(0).sum().item<std::int64_t>(); };
   ASSERT_NE(counted(few), counted(many));
-  few.loss_scale = many.loss_scale = 1.0 / double(counted(few) + counted(many));
+  few.loss_weight = many.loss_weight = 1.0 / double(counted(few) + counted(many));
   Ranks ranks(m, 1, program::DType::f32, seed);
   const reference::Weights weights = ranks.weights();
   ranks.step(few);
   ranks.step(many);
   const Worst w = worst(ranks.gradients(),
                         reference::gradients(m, weights, at::cat({few.tokens, many.tokens}),
-                                             at::cat({few.labels, many.labels}), few.loss_scale));
+                                             at::cat({few.labels, many.labels}), few.loss_weight));
   EXPECT_LE(w.difference, 3e-6) << w.name;
 }
 
@@ -312,8 +313,12 @@ TEST(CrossEntropy, KernelsDoWhatTensorOperationsDo) {
       const at::Tensor stats = at::rand({3, 7, 3}).add_(1);
       stats.select(0, shard.index).copy_(u);
       stats.select(2, 0).clamp_(-1e4);
-      to_gradient(a, stats, labels, shard, 0.25);
-      to_gradient_by_tensors(b, stats, labels, shard, 0.25, 100);
+      // A loss scale is a number of the device. 0.25 as one factor or as two: the same bits.
+      const at::Tensor scale = at::full({1}, 1024.0F), c = a.clone();
+      to_gradient(a, stats, labels, shard, 0.25, {});
+      to_gradient(c, stats, labels, shard, 0.25 / 1024, scale);
+      EXPECT_TRUE(at::equal(a, c));
+      to_gradient_by_tensors(b, stats, labels, shard, 0.25 / 1024, scale, 100);
       EXPECT_TRUE(at::allclose(a, b, dtype == at::kFloat ? 1e-5 : 1e-2, 1e-6)) << shard.begin;
       EXPECT_EQ(a[3].abs().max().item<double>(), 0);
     }

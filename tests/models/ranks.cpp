@@ -109,7 +109,7 @@ double Ranks::step(const Batch& batch) {
       grad = grad.to(at::kFloat).sum(0).to(parts[0].scalar_type());
     }
   }
-  return loss_sum(stats, batch);
+  return loss_sum(stats, batch).item<double>();
 }
 
 double Ranks::evaluate(const Batch& batch) {
@@ -121,7 +121,7 @@ double Ranks::evaluate(const Batch& batch) {
     }
     x = s + 1 == model_.segments.size() ? at::stack(parts) : at::stack(parts).sum(0);
   }
-  return loss_sum(x, batch);
+  return loss_sum(x, batch).item<double>();
 }
 
 reference::Weights Ranks::gathered(const Flat& flat) const {
@@ -198,7 +198,7 @@ Batch random_batch(const model::ModelSpec& model, int samples, double counted, s
   const at::Tensor keep = at::rand({samples, model.seq_len}, random, at::kFloat).lt(counted);
   batch.labels = at::where(keep, batch.labels, at::full_like(batch.labels, -100));
   batch.seed = seed;
-  batch.loss_scale = 1.0 / std::max<std::int64_t>(1, keep.sum().item<std::int64_t>());
+  batch.loss_weight = 1.0 / std::max<std::int64_t>(1, keep.sum().item<std::int64_t>());
   return batch;
 }
 

@@ -42,7 +42,7 @@ inline Groups gradient(const job::Job& job, const Data& data, const Groups& weig
         .first_sample = (std::int64_t{worker} * job.plan.schedule.micro_batches + mb) * samples,
         .step = step,
         .seed = job.train.seed,
-        .loss_scale = 1.0 / static_cast<double>(data.training_labels(step))};
+        .loss_weight = 1.0 / static_cast<double>(data.training_labels(step))};
     data.training(step, batch.first_sample, samples, batch.tokens.data_ptr<std::int64_t>(),
                   batch.labels.data_ptr<std::int64_t>());
     const auto of = [&](Id s, const Groups& all) {
@@ -121,7 +121,7 @@ inline Groups train_exactly(
                 .moment1 = at(first[g]),
                 .moment2 = at(second[g]),
                 .elements = tensor.end - tensor.begin},
-               tensor.spec->decay);
+               tensor.spec->decay, scalars_of(settings, settings.step));
       }
   }
   return weights;

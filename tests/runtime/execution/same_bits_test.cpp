@@ -53,15 +53,13 @@ TEST(SameBits, AdamW) {
   Values param = random_values(1), m = random_values(2), v = random_values(3, 0, 1);
   const Values grad = random_values(4);
   Values p2 = param, m2 = m, v2 = v;
-  OptimizerStep scaled = step;
-  scaled.grad_scale = 0.37;
-  update(scaled,
+  update(step,
          {.param = param.data(),
           .grad = grad.data(),
           .moment1 = m.data(),
           .moment2 = v.data(),
           .elements = elements},
-         true);
+         true, scalars_of(step, 3, 0.37));
   const auto keep = static_cast<float>(1 - step.lr * step.weight_decay);
   const auto step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, 3.0)));
   const auto root = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, 3.0)));
@@ -82,13 +80,9 @@ TEST(SameBits, Sgd) {
   Values param = random_values(1), buffer = random_values(2), p2 = param, b2 = buffer;
   const Values grad = random_values(3);
   update(
-      {.kind = plan::Optimizer::sgd,
-       .lr = 0.03,
-       .momentum = 0.9,
-       .weight_decay = 0.01,
-       .grad_scale = 0.37},
+      {.kind = plan::Optimizer::sgd, .lr = 0.03, .momentum = 0.9, .weight_decay = 0.01},
       {.param = param.data(), .grad = grad.data(), .moment1 = buffer.data(), .elements = elements},
-      true);
+      true, {.grad_scale = 0.37F});
   for (std::size_t i = 0; i < p2.size(); ++i) {
     b2[i] = product(0.9F, b2[i]) + (product(grad[i], 0.37F) + product(0.01F, p2[i]));
     p2[i] -= product(0.03F, b2[i]);
@@ -117,11 +111,13 @@ TEST(SameBits, SumOfSquares) {
 
 TEST(SameBits, ObservedVariance) {
   Values state(1 + 2 * elements), mean(elements), squares(elements);
+  const float loss_scale = 2.7F, unscale = 1 / loss_scale;
   for (int count = 1; count <= 3; ++count) {
     const Values values = random_values(static_cast<unsigned>(count));
-    observe(values.data(), program::DType::f32, elements, 1, 0.37F, state.data());
+    observe(values.data(), program::DType::f32, elements, 1, {.loss_scale = &loss_scale},
+            state.data());
     for (std::size_t i = 0; i < mean.size(); ++i) {
-      const float value = product(0.37F, values[i]), before = value - mean[i];
+      const float value = product(unscale, values[i]), before = value - mean[i];
       mean[i] += before / static_cast<float>(count);
       squares[i] += product(before, value - mean[i]);
     }

@@ -24,7 +24,7 @@ TEST(Observe, KeepsMeansAndDeviations) {
   // 9 = 14 and 1 + 1 + 4 = 6 (tests/engine/tensors/variance_test.cpp has the arithmetic).
   std::vector<float> state(5, 0.0F);
   for (const std::vector<float>& g : {std::vector<float>{1, 5}, {2, 5}, {6, 2}})
-    observe(g.data(), program::DType::f32, 2, 1, 1, state.data());
+    observe(g.data(), program::DType::f32, 2, 1, {}, state.data());
   EXPECT_FLOAT_EQ(state[0], 3);
   EXPECT_FLOAT_EQ(state[1], 3);
   EXPECT_FLOAT_EQ(state[2], 4);
@@ -38,7 +38,7 @@ TEST(Observe, EqualsTwoPassesInDouble) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0.3F, 1);
   for (const program::DType type : {program::DType::f32, program::DType::bf16, program::DType::f16})
-    for (const float scale : {1.0F, 0.25F}) {
+    for (const float loss_scale : {1.0F, 4.0F}) {
       std::vector<at::Tensor> gradients;
       std::vector<float> state(1 + 2 * program::observed_entries(n, stride), 0.0F);
       for (int t = 0; t < steps; ++t) {
@@ -47,8 +47,8 @@ TEST(Observe, EqualsTwoPassesInDouble) {
         g = g.to(type == program::DType::f32    ? at::kFloat
                  : type == program::DType::bf16 ? at::kBFloat16
                                                 : at::kHalf);
-        observe(g.data_ptr(), type, n, stride, scale, state.data());
-        gradients.push_back(g.to(at::kDouble) * scale);
+        observe(g.data_ptr(), type, n, stride, {.loss_scale = &loss_scale}, state.data());
+        gradients.push_back(g.to(at::kDouble) / loss_scale);
       }
       const at::Tensor all = at::stack(gradients);
       const at::Tensor mean = all.mean(0), squares = (all - mean).square().sum(0);
@@ -67,18 +67,26 @@ TEST(Observe, StopsAtWhatIsNotFinite) {
   for (const float bad : {std::nanf(""), HUGE_VALF, 1e30F}) {
     std::vector<float> state(7, 0.0F);
     std::vector<float> g = {1, 2, 3};
-    observe(g.data(), program::DType::f32, 3, 1, 1, state.data());
+    observe(g.data(), program::DType::f32, 3, 1, {}, state.data());
     g[1] = bad;
-    observe(g.data(), program::DType::f32, 3, 1, 1, state.data());
+    observe(g.data(), program::DType::f32, 3, 1, {}, state.data());
     EXPECT_EQ(state[0], -2);  // the second observation
     EXPECT_FALSE(std::isfinite(state[4 + 1]));
     EXPECT_TRUE(std::isfinite(state[4 + 0]) && std::isfinite(state[4 + 2]));
     const std::vector<float> stopped = state;
     g[1] = 2;
-    observe(g.data(), program::DType::f32, 3, 1, 1, state.data());
+    observe(g.data(), program::DType::f32, 3, 1, {}, state.data());
     EXPECT_EQ(state[0], stopped[0]);
     EXPECT_EQ(state[1], stopped[1]);
   }
+}
+
+TEST(Observe, LeavesOutAStepThatIsSkipped) {
+  const std::vector<float> g = {1, 2};
+  const float overflow = HUGE_VALF;
+  std::vector<float> state(5, 0.0F);
+  observe(g.data(), program::DType::f32, 2, 1, {.squares = &overflow}, state.data());
+  EXPECT_EQ(state, std::vector<float>(5, 0.0F));
 }
 
 /// The gradient variances that rank 0 has at the end of a run. Fails the test when a rank fails.

@@ -27,6 +27,12 @@ at::Tensor random_tensor(std::uint64_t seed, double scale = 1) {
   return tensor;
 }
 
+/// One step that nothing skips.
+void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
+            double grad_scale = 1) {
+  runtime::update(step, interval, decay, scalars_of(step, step.step, grad_scale));
+}
+
 double relative_error(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
 }
@@ -104,7 +110,7 @@ TEST(Optimizer, SixteenBitWeightsFollowTheirMaster) {
     at::Tensor reference = master.clone(), rm = m.clone(), rv = v.clone();
     at::Tensor param = master.to(scalar);
     const at::Tensor grad = random_tensor(2).to(scalar);
-    const OptimizerStep step{.lr = 1e-3, .weight_decay = 0.1, .grad_scale = 0.5};
+    const OptimizerStep step{.lr = 1e-3, .weight_decay = 0.1};
     update(step,
            {.param = param.data_ptr(),
             .grad = grad.data_ptr(),
@@ -114,7 +120,7 @@ TEST(Optimizer, SixteenBitWeightsFollowTheirMaster) {
             .param_type = type,
             .grad_type = type,
             .elements = elements},
-           true);
+           true, 0.5);
     const at::Tensor wide = grad.to(at::kFloat);
     update(step,
            {.param = reference.data_ptr(),
@@ -122,7 +128,7 @@ TEST(Optimizer, SixteenBitWeightsFollowTheirMaster) {
             .moment1 = rm.data_ptr<float>(),
             .moment2 = rv.data_ptr<float>(),
             .elements = elements},
-           true);
+           true, 0.5);
     EXPECT_TRUE(at::equal(master, reference));
     EXPECT_TRUE(at::equal(param, reference.to(scalar)));
   }
@@ -165,16 +171,78 @@ TEST(Optimizer, ClipsAndUnscales) {
   EXPECT_NEAR(gradient_factor(100 * 64.0 * 64.0, 64, 5), 0.5 / 64, 1e-7);
 }
 
+TEST(Optimizer, DecidesFromTheNorm) {
+  const OptimizerStep first{.lr = 1, .step = 1}, second{.lr = 1, .step = 2};
+  const OptimizerStep third{.lr = 1, .step = 3}, restarted{.lr = 1, .step = 3, .restart = 2};
+  const float four = 4, scale = 2, nan = std::nanf("");
+  SkipCount skips;
+  StepScalars scalars;
+  double square_norm = 0;
+  const auto expect_scalars = [&](const OptimizerStep& step, std::int64_t updates, double factor) {
+    const StepScalars expected = scalars_of(step, updates, factor);
+    EXPECT_EQ(scalars.grad_scale, expected.grad_scale);
+    EXPECT_EQ(scalars.step_size, expected.step_size);
+    EXPECT_EQ(scalars.root_correction, expected.root_correction);
+    EXPECT_FALSE(scalars.skip);
+  };
+  decide(first, {.squares = &four, .loss_scale = &scale}, 0.5, skips, scalars, &square_norm);
+  expect_scalars(first, 1, gradient_factor(4, 2, 0.5));
+  EXPECT_EQ(square_norm, 1);
+  for (int update = 0; update < 2; ++update) {  // two updates of one step count one skip
+    decide(second, {.squares = &nan, .loss_scale = &scale}, 0.5, skips, scalars, &square_norm);
+    EXPECT_TRUE(scalars.skip);
+    EXPECT_EQ(skips.skipped, 1);
+  }
+  decide(third, {.loss_scale = &scale}, 0.5, skips, scalars, nullptr);
+  expect_scalars(third, 2, 0.5);  // the second update
+  decide(restarted, {}, 0, skips, scalars, nullptr);
+  expect_scalars(restarted, 1, 1);  // the first one since the optimizer began anew
+}
+
+TEST(Optimizer, SkipsAStep) {
+  at::Tensor master = random_tensor(1), m = random_tensor(2), v = random_tensor(3).abs();
+  const at::Tensor grad = random_tensor(4).to(at::kHalf), weights = master.clone();
+  const at::Tensor m2 = m.clone(), v2 = v.clone();
+  at::Tensor param = at::zeros({elements}, at::kHalf);
+  for (const bool fresh : {false, true}) {
+    runtime::update({.lr = 0.1},
+                    {.param = param.data_ptr(),
+                     .grad = grad.data_ptr(),
+                     .moment1 = m.data_ptr<float>(),
+                     .moment2 = v.data_ptr<float>(),
+                     .master = master.data_ptr<float>(),
+                     .param_type = program::DType::f16,
+                     .grad_type = program::DType::f16,
+                     .elements = elements,
+                     .fresh = fresh},
+                    true, {.skip = true});
+    EXPECT_TRUE(at::equal(param, fresh ? weights.to(at::kHalf) : at::zeros_like(param)));
+  }
+  EXPECT_TRUE(at::equal(master, weights) && at::equal(m, m2) && at::equal(v, v2));
+}
+
+TEST(Optimizer, MeasuresAllSources) {
+  const std::vector<float> a = {1, 2}, b = {3};
+  const std::vector<Values> sources = {{a.data(), program::DType::f32, 2},
+                                       {b.data(), program::DType::f32, 1}};
+  float norm = 100;
+  measure(sources, 0.5, false, &norm);
+  EXPECT_EQ(norm, 7);
+  measure(sources, 1, true, &norm);
+  EXPECT_EQ(norm, 21);
+}
+
 TEST(Optimizer, LossScaleHalvesAndDoubles) {
   float state[2] = {1024, 0};
-  rescale(false, state);
+  const float finite = 1, infinite = std::numeric_limits<float>::infinity();
+  rescale(&infinite, state);
   EXPECT_EQ(state[0], 512);
-  for (int i = 0; i < 1999; ++i) rescale(true, state);
+  for (int i = 0; i < 1999; ++i) rescale(&finite, state);
   EXPECT_EQ(state[0], 512);
-  rescale(true, state);
+  rescale(&finite, state);
   EXPECT_EQ(state[0], 1024);
   EXPECT_EQ(state[1], 0);
-  for (int i = 0; i < 20; ++i) rescale(false, state);
+  for (int i = 0; i < 20; ++i) rescale(&infinite, state);
   EXPECT_EQ(state[0], 1);
 }
 

@@ -136,13 +136,14 @@ TEST(Select, ReadsSixteenBitsAndUnscales) {
     Floats residual = {0, 0, 0, 1}, dense(4);
     std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel)));
     SelectScratch scratch;
-    select(kernel, {.factor = 0.125F}, bits.data(), type, residual.data(), nullptr, packet.data(),
-           scratch);
+    const float eight = 8;
+    const SelectStep scaled{.gradients = {.loss_scale = &eight}};
+    select(kernel, scaled, bits.data(), type, residual.data(), nullptr, packet.data(), scratch);
     // Sent: 96 / 8 and 24 / 8. The residual is unscaled too: 1.5 / 8 and 3 / 8 + 1.
     scatter(kernel, {}, packet, 1, 0, 4, dense);
     EXPECT_EQ(dense, (Floats{0, -12, 3, 0}));
     EXPECT_EQ(residual, (Floats{0.1875F, 0, 0, 1.375F}));
-    scatter(kernel, {.factor = 8}, packet, 1, 0, 4, dense);
+    scatter(kernel, scaled, packet, 1, 0, 4, dense);
     EXPECT_EQ(dense, (Floats{0, -96, 24, 0}));
   }
 }
@@ -294,7 +295,16 @@ TEST(Packets, NothingIsSaidInAsManyBytes) {
       const program::Kernel kernel{
           .of = 100'000, .keep = 70'000, .selector = selector, .coding = coding};
       std::vector<std::byte> packet(static_cast<std::size_t>(packet_room(kernel)), std::byte{0xFF});
-      select_nothing(kernel, packet.data());
+      const float overflow = HUGE_VALF;
+      const Floats gradient(100'000, 1);
+      Floats residual(100'000, 0.5F), threshold = {0.25F, 7};
+      SelectScratch scratch;
+      EXPECT_EQ(
+          select(kernel, {.gradients = {.squares = &overflow}}, gradient.data(),
+                 program::DType::f32, residual.data(), threshold.data(), packet.data(), scratch),
+          0);
+      EXPECT_EQ(residual, Floats(100'000, 0.5F));
+      EXPECT_EQ(threshold, (Floats{0.25F, 7}));
       Floats target(100'000, 1);
       scatter(kernel, {}, packet, 1, 0, kernel.of, target);
       EXPECT_EQ(target, Floats(100'000));
@@ -313,7 +323,9 @@ TEST(Packets, ScatterIntoAPart) {
     Floats whole(12, 7), part(6, 7);
     scatter(kernel, {}, packets, 2, 0, 12, whole);
     EXPECT_EQ(whole, (Floats{1, 0, 0, 0, 12, 20, 30, 0, 0, 3, 0, 0}));
-    scatter(kernel, {.factor = 2}, packets, 2, 6, 12, part);  // the second half of 12
+    const float two = 2;
+    scatter(kernel, {.gradients = {.loss_scale = &two}}, packets, 2, 6, 12,
+            part);  // the second half of 12
     EXPECT_EQ(part, (Floats{60, 0, 0, 6, 0, 0}));
   }
 }
