@@ -86,6 +86,17 @@ Finding products(const Finding& trainer) {
   return {"fp32 products", true, training().products(), ""};
 }
 
+/// The device on which the job's ranks would train.
+Finding device(const Finding& trainer, const std::string& kind) {
+  const std::string what = "device of train";
+  if (!trainer.found) return {what, false, "no LibTorch", trainer.disables};
+  try {
+    return {what, true, fmt::format("run.device = \"{}\": {}", kind, training().device(kind)), ""};
+  } catch (const InputError& refused) {
+    return {what, false, refused.what(), "train with this job"};
+  }
+}
+
 Finding python() {
   const std::string path = find_python();
   if (path.empty())
@@ -206,8 +217,9 @@ int run_doctor(const Context& context, const std::string& job) {
   const job::Run run = job.empty() ? job::Run() : load(job, context.set).run;
   const Finding torch = trainer();
   const auto ports = torch.found ? training().ports(run) : std::vector<runtime::OpenPort>();
-  const std::vector<Finding> findings{cores(),  memory(), simulator(), torch,      products(torch),
-                                      python(), gpus(),   plugin(),    compiler(), files()};
+  const std::vector<Finding> findings{
+      cores(),  memory(), simulator(), torch,      products(torch), device(torch, run.device),
+      python(), gpus(),   plugin(),    compiler(), files()};
   if (context.json) {
     const nlohmann::ordered_json out{{"schema_version", 1},
                                      {"version", REHEARSE_VERSION},

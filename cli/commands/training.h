@@ -30,6 +30,9 @@ struct Training {
   int (*profile)(const Context& context, const ProfileOptions& options) = nullptr;
   /// A sentence for `rehearse doctor`: which kernels compute matrix products on this machine.
   std::string (*products)() = nullptr;
+  /// For `rehearse doctor`: the device that ranks take with this run.device. Throws InputError as
+  /// `train` does.
+  std::string (*device)(const std::string& kind) = nullptr;
   /// For `rehearse doctor`: the ports of a run.
   std::vector<runtime::OpenPort> (*ports)(const job::Run& run) = nullptr;
 };

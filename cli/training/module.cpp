@@ -10,6 +10,7 @@
 #include "cli/training/train_job.h"
 #include "models/large_products.h"
 #include "runtime/communication/ports.h"
+#include "runtime/device/load_device.h"
 
 namespace rehearse::cli {
 namespace {
@@ -23,8 +24,11 @@ std::string products() {
                      large.one_dnn ? "are oneDNN's" : "too", large.why);
 }
 
-constexpr Training offered{
-    .train = train_job, .profile = profile_ranks, .products = products, .ports = runtime::ports_of};
+constexpr Training offered{.train = train_job,
+                           .profile = profile_ranks,
+                           .products = products,
+                           .device = runtime::check_device,
+                           .ports = runtime::ports_of};
 
 }  // namespace
 }  // namespace rehearse::cli

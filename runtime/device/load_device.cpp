@@ -21,18 +21,18 @@ bool is_cpu(const std::string& kind) { return kind == "auto" || kind == "cpu"; }
 
 }  // namespace
 
-void check_device(const std::string& kind) {
-  if (is_cpu(kind)) return;
+std::string check_device(const std::string& kind) {
+  if (is_cpu(kind)) return "cpu";
   if (kind == "cuda")
     throw InputError(
         "run.device: \"cuda\": this version trains on CPUs only; set run.device to cpu, or leave "
-        "it "
-        "out");
+        "it out");
   if (plugin_of(kind).empty()) {
     const std::string near = nearest(kind, {"auto", "cpu", "cuda"});
     throw InputError(fmt::format("run.device: \"{}\" is no device: auto, cpu or cuda{}", kind,
                                  near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
   }
+  return kind;
 }
 
 std::unique_ptr<Device> make_device(const std::string& kind, int rank) {
