@@ -8,6 +8,14 @@
 #include "engine/base/errors.h"
 
 namespace rehearse::link {
+namespace {
+
+/// Raises each of `count` numbers to the other one, if that is larger.
+void raise(std::uint32_t* __restrict into, const std::uint32_t* __restrict to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) into[i] = std::max(into[i], to[i]);
+}
+
+}  // namespace
 
 StepClocks::StepClocks(const OrderedProgram& linked, int lag) : linked_(linked) {
   number_lanes();
@@ -22,18 +30,18 @@ StepClocks::StepClocks(const OrderedProgram& linked, int lag) : linked_(linked) 
   sort();
 }
 
-/// Memory is steps x events x dimensions. Events and dimensions are as large as the program's text,
-/// but `steps_` follows from a number in it (a lag), so large products are refused.
+/// Work is steps x events x entries of a clock. Events and entries are as many as the program's
+/// text is long, but `steps_` follows from a number in it (a lag), so large products are refused.
 void StepClocks::check_size() const {
   constexpr int usual_steps = 16;
   constexpr std::size_t most = std::size_t{1} << 26;
-  const std::size_t one = linked_.events.size() * dimensions_;
+  const std::size_t one = linked_.events.size() * first_.back();
   if (steps_ > usual_steps && one > most / static_cast<std::size_t>(steps_))
     throw ProgramError(
         fmt::format("its waits, ages and versions reach over {} steps of {} events on {} lanes "
                     "(each op of a lane by "
                     "arrival counts as one): more than the linker follows",
-                    steps_, linked_.events.size(), dimensions_));
+                    steps_, linked_.events.size(), first_.back()));
 }
 
 void StepClocks::number_lanes() {
@@ -41,16 +49,32 @@ void StepClocks::number_lanes() {
     const program::Role& role = linked_.program.roles[r];
     auto& entry = entries_.emplace_back(role.ops.size());
     auto& place = places_.emplace_back(role.ops.size(), 0);
+    std::uint32_t width = 0;
     for (Id l = 0; l < role.lanes.size(); ++l) {
       const bool in_order = role.lanes[l].order == program::Order::in_order;
-      const std::uint32_t first = in_order ? dimensions_++ : 0;
+      const std::uint32_t first = in_order ? width++ : 0;
       std::uint32_t at = 0;
       for (const Id o : linked_.roles[r].lane_ops[l]) {
-        entry[o] = in_order ? first : dimensions_++;
+        entry[o] = in_order ? first : width++;
         if (in_order) place[o] = at++;
       }
     }
+    first_.push_back(first_.back() + width);
   }
+  for (Id event = 0; event < linked_.events.size(); ++event) {
+    std::size_t entries = 0;
+    for (const RoleOp& m : linked_.events[event]) entries += width(m.role);
+    kept_.push_back(kept_.back() + entries);
+  }
+}
+
+const std::uint32_t* StepClocks::clock(Id role, int step, Id event) const {
+  std::size_t at = kept(step, event);
+  for (const RoleOp& m : linked_.events[event]) {
+    if (m.role == role) break;
+    at += width(m.role);
+  }
+  return clocks_.data() + at;
 }
 
 std::uint32_t StepClocks::number(Id r, Id o, int step) const {
@@ -102,24 +126,45 @@ void StepClocks::sort() {
       then[fill[from]++] = static_cast<std::uint32_t>(to);
     });
   }
-  clocks_.assign(nodes * dimensions_, 0);
+  clocks_.resize(static_cast<std::size_t>(steps_) * kept_.back());
+  // Clocks of all roles, of events that wait for another predecessor.
+  std::vector<std::vector<std::uint32_t>> pool;
+  std::vector<std::uint32_t> unused, slot(nodes, none);
+  const auto begin_of = [&](std::size_t n, const std::vector<std::uint32_t>& end) {
+    if (slot[n] != none) return raise(pool[slot[n]].data(), end.data(), end.size());
+    if (unused.empty()) {
+      unused.push_back(static_cast<std::uint32_t>(pool.size()));
+      pool.emplace_back();
+    }
+    slot[n] = unused.back();
+    unused.pop_back();
+    pool[slot[n]] = end;
+  };
   std::vector<std::size_t> queue;
   queue.reserve(nodes);
   for (std::size_t n = 0; n < nodes; ++n)
     if (!missing[n]) queue.push_back(n);
-  std::vector<std::uint32_t> end(dimensions_);
+  std::vector<std::uint32_t> end;
   for (std::size_t k = 0; k < queue.size(); ++k) {
     const std::size_t n = queue[k];
     const int step = static_cast<int>(n / events);
     const Id event = static_cast<Id>(n % events);
     sorted_.emplace_back(step, event);
-    const std::uint32_t* begin = clock(step, event);  // complete: all predecessors came before
-    std::copy(begin, begin + dimensions_, end.begin());
+    if (slot[n] == none) {
+      end.assign(first_.back(), 0);
+    } else {  // complete: all predecessors came before
+      end.swap(pool[slot[n]]);
+      unused.push_back(slot[n]);
+    }
+    auto* keep = clocks_.data() + kept(step, event);
     for (const RoleOp& m : linked_.events[event])
-      end[entry(m.role, m.op)] = std::max(end[entry(m.role, m.op)], number(m.role, m.op, step));
+      keep = std::copy_n(end.begin() + first_[m.role], width(m.role), keep);
+    for (const RoleOp& m : linked_.events[event]) {
+      std::uint32_t& own = end[first_[m.role] + entry(m.role, m.op)];
+      own = std::max(own, number(m.role, m.op, step));
+    }
     for (std::size_t s = start[n]; s < start[n + 1]; ++s) {
-      std::uint32_t* into = clocks_.data() + then[s] * dimensions_;
-      for (std::size_t d = 0; d < dimensions_; ++d) into[d] = std::max(into[d], end[d]);
+      begin_of(then[s], end);
       if (--missing[then[s]] == 0) queue.push_back(then[s]);
     }
   }
@@ -154,18 +199,17 @@ void StepClocks::report_deadlock(const std::vector<std::uint32_t>& missing) cons
   throw ProgramError(text);
 }
 
-void StepClocks::join_end(Id r, Id o, int step, std::vector<std::uint32_t>& into) {
+void StepClocks::join_end(Id r, Id o, int step, std::vector<std::uint32_t>& into) const {
   const Id event = linked_.event_of[r][o];
-  const std::uint32_t* begin = clock(step, event);
-  for (std::size_t d = 0; d < dimensions_; ++d) into[d] = std::max(into[d], begin[d]);
+  raise(into.data(), clock(r, step, event), into.size());
   for (const RoleOp& e : linked_.events[event])
-    into[entry(e.role, e.op)] = std::max(into[entry(e.role, e.op)], number(e.role, e.op, step));
+    if (e.role == r) into[entry(r, e.op)] = std::max(into[entry(r, e.op)], number(r, e.op, step));
 }
 
 const std::uint32_t* StepClocks::before(Id r, Id o, int step) {
   const Id own = linked_.event_of[r][o];
-  if (linked_.events[own].size() == 1) return clock(step, own);
-  local_.assign(dimensions_, 0);
+  if (linked_.events[own].size() == 1) return clock(r, step, own);
+  local_.assign(width(r), 0);
   waits(r, o, step, [&](Id pr, Id po, int at) { join_end(pr, po, at, local_); });
   return local_.data();
 }
@@ -179,11 +223,11 @@ std::vector<std::size_t> StepClocks::implied_waits(Id r, Id o, int step) {
     std::uint32_t first = 0, second = 0;
     std::size_t from = 0;
   };
-  std::vector<Largest> known(dimensions_);
+  std::vector<Largest> known(width(r));
   const auto add = [&](std::size_t from, Id op, int at) {
-    local_.assign(dimensions_, 0);
+    local_.assign(width(r), 0);
     join_end(r, op, at, local_);
-    for (std::size_t d = 0; d < dimensions_; ++d) {
+    for (std::size_t d = 0; d < known.size(); ++d) {
       Largest& l = known[d];
       if (local_[d] > l.first)
         l = {local_[d], l.first, from};

@@ -11,6 +11,9 @@
 //   Ops of a lane are numbered 1, 2, ... over all steps: F0 is 1, B0 2, U0 3, F1 4; A0 is 1.
 //   The clock (compute, dp) before A0 is (2, 0), before U0 it is (2, 1). U0 reads the gradient that
 //   A0 wrote. Its clock has dp >= 1, the number of A0, so this hazard is covered.
+//
+// All these questions are about two ops of one role. So a clock covers all roles only while the
+// events are sorted; of each event the lanes of its members' own roles are kept.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -36,20 +39,20 @@ class StepClocks {
   /// (step, event), each after everything it waits for.
   const std::vector<std::pair<int, Id>>& sorted() const { return sorted_; }
 
-  /// Entries of a clock: one per in-order lane, one per op of an arrival lane.
-  std::size_t dimensions() const { return dimensions_; }
-  /// The entry of a clock that counts the op's lane (or, on an arrival lane, the op itself).
+  /// Entries of a role's clock: one per in-order lane, one per op of an arrival lane.
+  std::size_t width(Id role) const { return first_[role + 1] - first_[role]; }
+  /// The entry of a role's clock that counts the op's lane (or, on an arrival lane, the op itself).
   std::uint32_t entry(Id role, Id op) const { return entries_[role][op]; }
   /// The op's number on its lane, from 1, over all steps. Once the instance of `step` has ended,
   /// the clock's entry is at least this number.
   std::uint32_t number(Id role, Id op, int step) const;
-  /// Whether `clock` says that the instance of `step` has ended.
+  /// Whether `clock`, of this role, says that the instance of `step` has ended.
   bool ended(const std::uint32_t* clock, Id role, Id op, int step) const {
     return clock[entry(role, op)] >= number(role, op, step);
   }
 
-  /// The clock of what the op itself waits for, without the waits of the other members of its
-  /// rendezvous: a real collective reads and writes as soon as its own rank has issued it. The
+  /// The role's clock of what the op itself waits for, without the waits of the other members of
+  /// its rendezvous: a real collective reads and writes as soon as its own rank has issued it. The
   /// pointer is valid until the next call.
   const std::uint32_t* before(Id role, Id op, int step);
   /// Indices into the op's `after` of waits that its lane order and its other waits imply. Never
@@ -68,24 +71,28 @@ class StepClocks {
   void number_lanes();
   void check_size() const;
   void sort();
-  /// Raises `into` to the clock after this op's instance has ended.
-  void join_end(Id role, Id op, int step, std::vector<std::uint32_t>& into);
+  /// Raises `into`, a clock of this role, to the one after this op's instance has ended.
+  void join_end(Id role, Id op, int step, std::vector<std::uint32_t>& into) const;
   /// The op before this one on its lane and the step that it serves; (0, none) if there is none.
   std::pair<int, Id> lane_predecessor(Id role, Id op, int step) const;
   std::size_t node(int step, Id event) const {
     return static_cast<std::size_t>(step) * linked_.events.size() + event;
   }
-  std::uint32_t* clock(int step, Id event) {
-    return clocks_.data() + node(step, event) * dimensions_;
+  /// Where the clocks before an event are, one after the other for the roles of its members.
+  std::size_t kept(int step, Id event) const {
+    return static_cast<std::size_t>(step) * kept_.back() + kept_[event];
   }
+  /// The role's clock before an event in which it takes part.
+  const std::uint32_t* clock(Id role, int step, Id event) const;
   [[noreturn]] void report_deadlock(const std::vector<std::uint32_t>& missing) const;
 
   const OrderedProgram& linked_;
   // [role][op]: the op's entry in a clock, and its position on its lane
   std::vector<std::vector<std::uint32_t>> entries_ = {}, places_ = {};
-  std::uint32_t dimensions_ = 0;
+  std::vector<std::uint32_t> first_ = {0};  // [role]: of its entries in a clock of all roles
+  std::vector<std::size_t> kept_ = {0};     // [event]: offset of its clocks within a step
   int most_shift_ = 0, steps_ = 0;
-  std::vector<std::uint32_t> clocks_ = {};  // [step][event][dimension]: before the event starts
+  std::vector<std::uint32_t> clocks_ = {};  // [step][event][member][entry]: before it starts
   std::vector<std::pair<int, Id>> sorted_ = {};
   std::vector<std::uint32_t> local_ = {};  // scratch of before() and implied_waits()
 };

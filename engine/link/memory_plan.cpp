@@ -95,7 +95,7 @@ std::vector<std::uint32_t> before_any(StepClocks& clocks, Id role, const std::ve
   std::vector<std::uint32_t> out;
   for (Id o : ops) {
     const std::uint32_t* begin = clocks.before(role, o, step);
-    if (out.empty()) out.assign(begin, begin + clocks.dimensions());
+    if (out.empty()) out.assign(begin, begin + clocks.width(role));
     for (std::size_t d = 0; d < out.size(); ++d) out[d] = std::min(out[d], begin[d]);
   }
   return out;
