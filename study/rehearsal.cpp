@@ -11,9 +11,8 @@
 #include "engine/base/names.h"
 #include "engine/job/identity.h"
 #include "engine/job/plan_file.h"
-#include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/fit.h"
+#include "engine/planner/fitting.h"
 #include "engine/planner/remedy.h"
 #include "study/load.h"
 #include "study/methods.h"
@@ -76,7 +75,7 @@ Rehearsal begin_rehearsal(const job::Job& job) {
   out.cluster_hash = job.cluster.hash();
   out.profile_hash = profile ? job::hash_of(*profile) : 0;
   out.plan_hash = plan.hash;
-  const link::LinkedProgram linked = link::link(program_of(job), job.model);
+  const link::LinkedProgram linked = planner::linked_program(job);
   std::map<Id, std::int64_t> need;  // bytes by device, summed over the ranks on the device
   for (Id rank = 0; rank < linked.role_of.size(); ++rank)
     need[job.plan.placement.rank_to_device[rank]] += linked.memory[linked.role_of[rank]].total();

@@ -18,7 +18,7 @@
 #include "engine/costs/profile.h"
 #include "engine/execution/chrome_trace.h"
 #include "engine/execution/dry_run.h"
-#include "engine/link/workspace.h"
+#include "engine/planner/fitting.h"
 #include "engine/program/phases.h"
 #include "study/fault_study.h"
 #include "study/interval.h"
@@ -226,15 +226,13 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   Study out;
   Stopwatch watch;
   tell(job, options, "compiling and linking its program");
-  program::Program program = program_of(job);
-  const int repeats = repetition(program);
+  const link::LinkedProgram linked =
+      planner::fitting_program(job, [&] { out.compile_s = watch.lap(); });
+  out.link_s = watch.lap();
+  const int repeats = repetition(linked.program);
   options.steps = whole_repetitions(options.steps, repeats);
   const StudyOptions with_faults = options;
   if (asked.faults) options.trace.clear();  // it shows the run with the events
-  out.compile_s = watch.lap();
-  const link::LinkedProgram linked = link::link(std::move(program), job.model);
-  out.link_s = watch.lap();
-  planner::check_memory(linked, job.plan, job.model, job.cluster);
   // What is predicted: the same program in its last phase, with the host's lane where the host
   // takes time.
   out.last_phase = program::last_phase(linked.program);

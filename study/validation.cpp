@@ -13,7 +13,7 @@
 #include "engine/base/names.h"
 #include "engine/base/units.h"
 #include "engine/costs/ping_pong.h"
-#include "engine/link/workspace.h"
+#include "engine/planner/fitting.h"
 #include "study/collective_study.h"
 #include "study/decision.h"
 #include "study/load.h"
@@ -106,7 +106,7 @@ Study predict_step(const job::Job& job, Fidelity fidelity) {
 }
 
 double predict_memory(const job::Job& job) {
-  const link::LinkedProgram linked = link::link(program_of(job), job.model);
+  const link::LinkedProgram linked = planner::linked_program(job);
   std::int64_t most = 0;
   for (const link::RoleMemory& memory : linked.memory) most = std::max(most, memory.total());
   return static_cast<double>(most);

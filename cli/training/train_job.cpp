@@ -18,9 +18,8 @@
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
 #include "engine/costs/profile.h"
-#include "engine/link/workspace.h"
 #include "engine/planner/adaptive.h"
-#include "engine/planner/fit.h"
+#include "engine/planner/fitting.h"
 #include "engine/tensors/variance.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"
@@ -104,7 +103,7 @@ int launch_all(const Context& context, const TrainFlags& options) {
   // A node may come while the run is in train.out.
   if (options.nnodes.empty() && !options.resume && !options.overwrite && !job.train.out.empty())
     runtime::check_unused(job.train.out);
-  planner::check_memory(link::link(program_of(job), job.model), job.plan, job.model, job.cluster);
+  planner::fitting_program(job);
   if (job.plan.mesh.world_size() != ranks)
     throw InputError(fmt::format(
         "--nproc {}: the job has {} ranks (pp {} x dp {}{} x tp {}{}); start "
@@ -115,8 +114,7 @@ int launch_all(const Context& context, const TrainFlags& options) {
   if (run.warms_up) {
     job::Job first = job;
     first.plan = run.first;
-    planner::check_memory(link::link(program_of(first), job.model), first.plan, job.model,
-                          job.cluster);
+    planner::fitting_program(first);
     study::check_migration(job, run.first);
   }
   teller.reset();  // from here on the ranks print
