@@ -47,7 +47,7 @@ StudyOptions study_options(const Options& options, Progress& progress) {
   if (options.seeds < 1) refuse("seeds", options.seeds, "at least 1");
   if (options.steps < least)
     refuse("steps", options.steps, fmt::format("at least {}", least).c_str());
-  if (!(options.precision >= 0 && options.precision <= 1))
+  if (!std::isfinite(options.precision) || options.precision < 0 || options.precision > 1)
     refuse("precision", options.precision, "from 0 to 1");
   out.steps.steady = options.steps - out.steps.warm_up;
   return out;
