@@ -1,16 +1,25 @@
-# cmake --install build --prefix P installs the command with all files that it reads. The folder P can be moved as a whole. It includes SimGrid.
-# LibTorch, which is a hundred times as large, stays in the folder of tools/setup.
+# cmake --install build --prefix P installs the command with all files that it reads, and librehearse.so with what programs need to use it. The
+# folder P can be moved as a whole. It includes SimGrid. LibTorch, which is a hundred times as large, stays in the folder of tools/setup.
 
 set(modules lib/rehearse) # engine/base/data_dir.cpp looks for them there
-set_target_properties(rehearse PROPERTIES INSTALL_RPATH "$ORIGIN/../${modules}")
+set_target_properties(rehearse PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 install(TARGETS rehearse RUNTIME DESTINATION bin)
+set_target_properties(study PROPERTIES INSTALL_RPATH "$ORIGIN/rehearse") # SimGrid
+install(TARGETS study LIBRARY DESTINATION lib)
+foreach(header study/rehearse.h engine/base/errors.h)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${header} DESTINATION include/rehearse/${folder})
+endforeach()
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/rehearseConfigVersion.cmake" VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(FILES cmake/rehearseConfig.cmake "${CMAKE_BINARY_DIR}/rehearseConfigVersion.cmake" DESTINATION lib/cmake/rehearse)
 if(REHEARSE_SIM)
   file(REAL_PATH "${REHEARSE_SIMGRID_ROOT}/lib/libsimgrid.so" simgrid_library)
   install(FILES "${simgrid_library}" DESTINATION ${modules})
 endif()
 foreach(module rehearse_training rehearse_cuda)
   if(TARGET ${module})
-    set_target_properties(${module} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    set_target_properties(${module} PROPERTIES INSTALL_RPATH "$ORIGIN/.." INSTALL_RPATH_USE_LINK_PATH ON)
     install(TARGETS ${module} LIBRARY DESTINATION ${modules})
   endif()
 endforeach()
@@ -22,7 +31,7 @@ install(DIRECTORY plots data DESTINATION ${data}
 install(PROGRAMS tools/setup tools/python DESTINATION ${data}/tools)
 install(FILES tools/versions.env tools/simgrid.cmake DESTINATION ${data}/tools)
 install(FILES README.md LICENSE DESTINATION share/doc/rehearse)
-install(DIRECTORY docs/ DESTINATION share/doc/rehearse/docs)
+install(DIRECTORY docs examples DESTINATION share/doc/rehearse)
 
 # The program generates these files from its own help.
 install(CODE [[

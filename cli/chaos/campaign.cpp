@@ -8,9 +8,9 @@
 
 #include "cli/chaos/interruption.h"
 #include "cli/console/json_out.h"
-#include "cli/study/load.h"
 #include "engine/base/names.h"
 #include "engine/base/units.h"
+#include "study/load.h"
 
 namespace rehearse::cli {
 namespace {
@@ -42,9 +42,9 @@ class Campaign {
 
  private:
   void prepare() {
-    const std::string own = load_for(context_, options_.job, options_.nproc).plan.method;
-    for (const MethodChoice& choice :
-         parse_methods(options_.methods.empty() ? own : options_.methods))
+    const std::string own = study::load_for(options_.job, context_.set, options_.nproc).plan.method;
+    for (const study::MethodChoice& choice :
+         study::parse_methods(options_.methods.empty() ? own : options_.methods))
       result_.subjects.push_back(trial_job_for(context_, options_.job, choice, options_.nproc));
     references_.resize(2 * result_.subjects.size());
     std::optional<std::string> network;

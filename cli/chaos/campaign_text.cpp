@@ -6,8 +6,8 @@
 #include <map>
 
 #include "cli/chaos/campaign.h"
-#include "cli/console/table.h"
 #include "engine/base/names.h"
+#include "engine/base/table.h"
 
 namespace rehearse::cli {
 namespace {

@@ -6,12 +6,12 @@
 #include <filesystem>
 
 #include "cli/chaos/run_traces.h"
-#include "cli/console/files.h"
 #include "cli/console/spawn.h"
-#include "cli/study/load.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/methods/strategy.h"
+#include "study/load.h"
 
 namespace rehearse::cli {
 namespace {
@@ -55,10 +55,11 @@ Words train(const TrialJob& subject, const std::string& out, const Words& more) 
 
 }  // namespace
 
-TrialJob trial_job_for(const Context& context, const std::string& path, const MethodChoice& choice,
-                       int nproc) {
-  const job::Job base = load_for(context, path, nproc);
-  TrialJob out{.job = path, .label = choice.label, .set = overrides_for(choice, base, context.set)};
+TrialJob trial_job_for(const Context& context, const std::string& path,
+                       const study::MethodChoice& choice, int nproc) {
+  const job::Job base = study::load_for(path, context.set, nproc);
+  TrialJob out{
+      .job = path, .label = choice.label, .set = study::overrides_for(choice, base, context.set)};
   const auto unless_stated = [&](const char* key, const std::string& value) {
     const std::string setting = fmt::format("{}=", key);
     const bool of_method = std::ranges::any_of(
@@ -74,7 +75,7 @@ TrialJob trial_job_for(const Context& context, const std::string& path, const Me
                   std::to_string(std::max<std::int64_t>(base.train.steps / 5, 1)));
   Context with = context;
   with.set = out.set;
-  const job::Job job = load_for(with, path, nproc);
+  const job::Job job = study::load_for(path, with.set, nproc);
   out.shape = {.ranks = job.plan.mesh.world_size(),
                .steps = job.train.steps,
                .save_every = std::max<std::int64_t>(job.train.save_every, 1)};

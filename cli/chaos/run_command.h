@@ -7,7 +7,7 @@
 
 #include "cli/chaos/mishap.h"
 #include "cli/console/context.h"
-#include "cli/study/methods.h"
+#include "study/methods.h"
 
 namespace rehearse::cli {
 
@@ -33,8 +33,8 @@ struct Reference {
 };
 
 /// Throws InputError for a job that cannot run so.
-TrialJob trial_job_for(const Context& context, const std::string& job, const MethodChoice& choice,
-                       int nproc);
+TrialJob trial_job_for(const Context& context, const std::string& job,
+                       const study::MethodChoice& choice, int nproc);
 
 using Words = std::vector<std::string>;
 

@@ -13,8 +13,8 @@
 #include "cli/chaos/child.h"
 #include "cli/chaos/interruption.h"
 #include "cli/chaos/run_traces.h"
-#include "cli/console/files.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/faults/trace_file.h"
 
 namespace rehearse::cli {

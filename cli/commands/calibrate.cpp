@@ -9,33 +9,35 @@
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
-#include "cli/console/table.h"
 #include "cli/console/teller.h"
-#include "cli/study/calibration.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/base/foreign.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
+#include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/program/program.h"
+#include "study/calibration.h"
 
 namespace rehearse::cli {
 namespace {
 
 struct Options {
-  CalibrationQuestion question = {};
+  study::CalibrationQuestion question = {};
   std::string kind = {}, output = {}, software_output = {};
   bool rows = false;
 };
 
 /// Refuses options that this kind of measurements does not use.
-void check_options(Measurements kind, const CalibrationQuestion& q) {
+void check_options(study::Measurements kind, const study::CalibrationQuestion& q) {
   const auto only = [&](const char* flag, const std::string& value, bool fits, const char* with) {
     if (!value.empty() && !fits)
       throw InputError(fmt::format("{} {}: only counts with {}; {} holds {}", flag, value, with,
                                    q.data, name_of(kind)));
   };
-  const bool nccl = kind == Measurements::nccl_tests, trace = kind == Measurements::trace;
+  const bool nccl = kind == study::Measurements::nccl_tests,
+             trace = kind == study::Measurements::trace;
   only("--job", q.job, !trace, "tables of measurements");
   only("--device", q.device, !nccl, "steps and traces");
   only("--cluster", q.cluster, nccl, "nccl-tests");
@@ -48,15 +50,15 @@ void check_options(Measurements kind, const CalibrationQuestion& q) {
                     q.overrides.front()));
 }
 
-std::string value_text(const CalibratedKey& key, double value) {
+std::string value_text(const study::CalibratedKey& key, double value) {
   return key.duration ? to_text(Seconds(value)) : fmt::format("{:.4g}", value);
 }
 
 /// The fitted keys as a table, the others in a line below it.
-std::string key_table(const Calibration& c) {
+std::string key_table(const study::Calibration& c) {
   std::vector<std::vector<std::string>> lines{{"key", "before", "after", "+-", "from"}};
   std::vector<std::string> kept;
-  for (const CalibratedKey& key : c.keys)
+  for (const study::CalibratedKey& key : c.keys)
     if (key.fitted)
       lines.push_back({key.key, value_text(key, key.before), value_text(key, key.after),
                        value_text(key, key.spread), key.from});
@@ -66,10 +68,10 @@ std::string key_table(const Calibration& c) {
          (kept.empty() ? "" : fmt::format("not fitted: {}\n", fmt::join(kept, ", ")));
 }
 
-std::string error_table(const Calibration& c) {
+std::string error_table(const study::Calibration& c) {
   const auto count = [&](bool fitted) {
     return std::count_if(c.rows.begin(), c.rows.end(),
-                         [&](const CalibratedRow& row) { return row.fitted == fitted; });
+                         [&](const study::CalibratedRow& row) { return row.fitted == fitted; });
   };
   std::vector<std::vector<std::string>> lines{
       {"mean error of", c.rows_are, "before", "after", "cross-validated"},
@@ -83,20 +85,20 @@ std::string error_table(const Calibration& c) {
   return table(lines);
 }
 
-std::string row_table(const Calibration& c) {
+std::string row_table(const study::Calibration& c) {
   std::vector<std::vector<std::string>> lines{
       {"row", "use", "measured", "before", "error", "after", "error"}};
   const auto error = [](double predicted, double measured) {
     return fmt::format("{:+.1f}%", 100 * (predicted / measured - 1));
   };
-  for (const CalibratedRow& row : c.rows)
+  for (const study::CalibratedRow& row : c.rows)
     lines.push_back({row.name, row.fitted ? "calibrate" : "check", to_text(Seconds(row.measured)),
                      to_text(Seconds(row.before)), error(row.before, row.measured),
                      to_text(Seconds(row.after)), error(row.after, row.measured)});
   return table(lines);
 }
 
-std::string report_text(const Options& options, const Calibration& c) {
+std::string report_text(const Options& options, const study::Calibration& c) {
   std::vector<std::vector<std::string>> facts{
       {"measurements", fmt::format("{} ({})", options.question.data, name_of(c.kind))}};
   for (const auto& [name, value] : c.facts) facts.push_back({name, value});
@@ -114,7 +116,7 @@ std::string report_text(const Options& options, const Calibration& c) {
 
 /// Writes what was fitted. Throws InputError, before it writes anything, when a file lacks a name
 /// or a name lacks content.
-void write_files(const Options& options, const Calibration& c) {
+void write_files(const Options& options, const study::Calibration& c) {
   std::string path = options.output, software_path = options.software_output;
   if (path.empty() && software_path.empty()) return;
   const std::string& text = c.device_file.empty() ? c.library_file : c.device_file;
@@ -132,19 +134,20 @@ void write_files(const Options& options, const Calibration& c) {
 }
 
 int run_calibrate(const Context& context, Options options) {
-  CalibrationQuestion& question = options.question;
+  study::CalibrationQuestion& question = options.question;
   question.overrides = context.set;
   question.text = read_file(question.data);
   refuse_foreign(question.text, question.data);
-  const Measurements kind = options.kind.empty() ? kind_of(question.text, question.data)
-                                                 : *from_name<Measurements>(options.kind);
+  const study::Measurements kind = options.kind.empty()
+                                       ? study::kind_of(question.text, question.data)
+                                       : *from_name<study::Measurements>(options.kind);
   check_options(kind, question);
   if (!options.output.empty()) check_writable("--output", options.output);
   if (!options.software_output.empty())
     check_writable("--software-output", options.software_output);
   Teller teller(context);
   question.tell = [&](const std::string& text) { teller.say(text); };
-  const Calibration done = calibrate(kind, question);
+  const study::Calibration done = study::calibrate(kind, question);
   teller.done();
   nlohmann::ordered_json json{{"schema_version", 1}, {"measurements", question.data}};
   json.update(to_json(done));
@@ -166,11 +169,11 @@ void add_calibrate(CLI::App& app, Context& context) {
       "  rehearse calibrate trace.json --device H100 --software pytorch-2 -o h100.toml \\\n"
       "    --software-output mine.toml");
   auto options = std::make_shared<Options>();
-  CalibrationQuestion& question = options->question;
+  study::CalibrationQuestion& question = options->question;
   command->add_option("DATA", question.data, "Table of step times, nccl-tests output, or trace")
       ->required();
   command->add_option("--kind", options->kind, "What DATA is; default: what it looks like")
-      ->check(CLI::IsMember(names_of<Measurements>()));
+      ->check(CLI::IsMember(names_of<study::Measurements>()));
   command->add_option("--job", question.job, "What all rows of a table have in common")
       ->type_name("JOB.toml");
   command->add_option("--device", question.device, "Fit this device; only rows that use it count")

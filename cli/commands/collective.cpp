@@ -10,11 +10,11 @@
 #include "cli/console/command.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
-#include "cli/console/table.h"
-#include "cli/study/collective_study.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/base/table.h"
 #include "engine/base/units.h"
+#include "study/collective_study.h"
 
 namespace rehearse::cli {
 namespace {
@@ -59,7 +59,7 @@ std::vector<std::int64_t> sizes_of(const Options& options) {
   return out;
 }
 
-CollectiveQuestion question_of(const Context& context, const Options& options) {
+study::CollectiveQuestion question_of(const Context& context, const Options& options) {
   for (const std::string& one : context.set)
     if (!one.starts_with("software."))
       throw InputError(fmt::format("--set {}: with collective only keys of [software] count", one));
@@ -71,23 +71,24 @@ CollectiveQuestion question_of(const Context& context, const Options& options) {
   if (!options.protocol.empty())
     set.push_back(fmt::format("collective.protocol=\"{}\"", options.protocol));
   set.insert(set.end(), context.set.begin(), context.set.end());
-  return read_collective(Config::parse("", "rehearse collective", set));
+  return study::read_collective(Config::parse("", "rehearse collective", set));
 }
 
 std::string gigabytes(double bytes_per_second) {
   return fmt::format("{:.2f}", bytes_per_second / 1e9);
 }
 
-std::string with_protocol(const CollectiveWay& way) {
+std::string with_protocol(const study::CollectiveWay& way) {
   return way.protocol.empty() ? std::string(name_of(way.algorithm))
                               : fmt::format("{} {}", name_of(way.algorithm), way.protocol);
 }
 
-std::string answers_table(const CollectiveQuestion& q, const std::vector<CollectiveAnswer>& all) {
+std::string answers_table(const study::CollectiveQuestion& q,
+                          const std::vector<study::CollectiveAnswer>& all) {
   std::vector<std::vector<std::string>> lines{{"size (B)", "count", "type", "time (us)",
                                                "algbw (GB/s)", "busbw (GB/s)", "algorithm",
                                                "protocol"}};
-  for (const CollectiveAnswer& a : all)
+  for (const study::CollectiveAnswer& a : all)
     lines.push_back({fmt::format("{}", a.bytes), fmt::format("{}", a.elements),
                      std::string(name_of(q.dtype)), fmt::format("{:.1f}", a.chosen.seconds * 1e6),
                      gigabytes(a.algorithm_bandwidth), gigabytes(a.bus_bandwidth),
@@ -96,18 +97,18 @@ std::string answers_table(const CollectiveQuestion& q, const std::vector<Collect
 }
 
 /// Microseconds of every way, one column each.
-std::string ways_table(const std::vector<CollectiveAnswer>& all) {
+std::string ways_table(const std::vector<study::CollectiveAnswer>& all) {
   std::vector<std::string> ways;
-  for (const CollectiveAnswer& a : all)
-    for (const CollectiveWay& way : a.ways)
+  for (const study::CollectiveAnswer& a : all)
+    for (const study::CollectiveWay& way : a.ways)
       if (std::find(ways.begin(), ways.end(), with_protocol(way)) == ways.end())
         ways.push_back(with_protocol(way));
   std::vector<std::vector<std::string>> lines{{"size (B)"}};
   lines[0].insert(lines[0].end(), ways.begin(), ways.end());
   lines[0].emplace_back("chosen");
-  for (const CollectiveAnswer& a : all) {
+  for (const study::CollectiveAnswer& a : all) {
     std::map<std::string, std::string> us;
-    for (const CollectiveWay& way : a.ways)
+    for (const study::CollectiveWay& way : a.ways)
       us[with_protocol(way)] = fmt::format("{:.1f}", way.seconds * 1e6);
     std::vector<std::string>& line = lines.emplace_back();
     line.push_back(fmt::format("{}", a.bytes));
@@ -120,8 +121,8 @@ std::string ways_table(const std::vector<CollectiveAnswer>& all) {
 int run_collective(const Context& context, const Options& options) {
   const std::vector<std::int64_t> sizes = sizes_of(options);
   const std::string python = check_result_file(options.output);
-  CollectiveQuestion q = question_of(context, options);
-  std::vector<CollectiveAnswer> all;
+  study::CollectiveQuestion q = question_of(context, options);
+  std::vector<study::CollectiveAnswer> all;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (const std::int64_t size : sizes) {
     q.bytes = size;

@@ -8,23 +8,22 @@
 #include <optional>
 
 #include "cli/commands/long_run.h"
+#include "cli/commands/study_options.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
-#include "cli/console/table.h"
 #include "cli/console/teller.h"
-#include "cli/study/decision.h"
-#include "cli/study/fault_study.h"
-#include "cli/study/load.h"
-#include "cli/study/methods.h"
-#include "cli/study/study.h"
-#include "cli/study/study_options.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
+#include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/methods/strategy.h"
+#include "study/comparison.h"
+#include "study/decision.h"
+#include "study/study.h"
 
 namespace rehearse::cli {
 namespace {
@@ -34,17 +33,11 @@ struct Options : StudyFlags {
   LongRunFlags long_run = {};
 };
 
-struct Row {
-  MethodChoice choice = {};
-  std::optional<job::Job> job = {};  // none: the method cannot run it
-  std::optional<Study> study = {};
-  std::optional<plan::Decision> decided = {};  // of a method whose plan the planner chooses
-  std::string refusal = {};                    // why the method cannot run the job
-};
+using Row = study::ComparedMethod;
 
 std::vector<std::string> cells(const Row& row) {
   if (!row.study) return {row.choice.label, "cannot run: " + row.refusal};
-  const Study& s = *row.study;
+  const study::Study& s = *row.study;
   const execution::Summary& m = s.summary;
   std::vector<std::string> memory;
   for (const planner::DeviceNeed& need : s.memory)
@@ -70,7 +63,7 @@ std::vector<std::string> cells(const Row& row) {
 /// method does so: such rows differ in more than their methods. Else empty.
 std::string unlike_shares(const std::vector<Row>& rows) {
   const Row* chosen = nullptr;
-  const MethodChoice* equal = nullptr;  // that could have shares by speed
+  const study::MethodChoice* equal = nullptr;  // that could have shares by speed
   for (const Row& row : rows) {
     if (!row.study) continue;
     if (row.decided) {
@@ -92,7 +85,7 @@ std::string describe(const std::vector<Row>& rows) {
   std::vector<std::string> warnings;
   std::size_t seeds = 1;
   std::vector<int> steps;
-  const Study* any = nullptr;
+  const study::Study* any = nullptr;
   for (const Row& row : rows) {
     if (!row.study) continue;
     any = &*row.study;
@@ -118,11 +111,11 @@ std::string describe(const std::vector<Row>& rows) {
         "peak "
         "memory: {}; fidelity: {}\n",
         work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s",
-        range_text(steps), kinds, name_of(any->fidelity));
+        study::range_text(steps), kinds, name_of(any->fidelity));
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   for (const Row& row : rows)
     if (row.study && row.decided)
-      out += fmt::format("\n{} chose {}", row.choice.label, choices_text(*row.decided));
+      out += fmt::format("\n{} chose {}", row.choice.label, study::choices_text(*row.decided));
   return out + unlike_shares(rows);
 }
 
@@ -136,7 +129,7 @@ nlohmann::ordered_json to_json(const Context& context, const std::vector<Row>& r
     }
     Json one = to_json(*row.study);
     one["method"] = row.choice.label;
-    if (row.decided) one["choices"] = choices_json(*row.decided);
+    if (row.decided) one["choices"] = study::choices_json(*row.decided);
     if (timings) one["timings"] = timings_json(*row.study);
     results.push_back(std::move(one));
   }
@@ -147,45 +140,10 @@ nlohmann::ordered_json to_json(const Context& context, const std::vector<Row>& r
 
 int run_compare(const Context& context, const Options& options) {
   Teller teller(context);
-  const StudyOptions how = study_options(options, teller);
+  const study::StudyOptions how = study_options(options, teller);
   const std::string python = options.report.empty() ? "" : need_python("--report");
-  std::vector<MethodChoice> choices = parse_methods(options.methods);
-  const job::Job job =
-      load(options.job, context.set);  // throws here if the job is wrong, not in every row
-  if (options.methods == "all" && !job.plan_file.empty())
-    choices.insert(choices.begin(), {.label = "plan", .method = "plan"});
-  for (const MethodChoice& choice : choices)
-    if (choice.method == "plan" && job.plan_file.empty())
-      throw InputError("--methods plan: the job names no plan; [method] plan does");
-  const auto loaded = [&](const MethodChoice& choice) {
-    Row row{.choice = choice};
-    try {
-      row.job = load(options.job, overrides_for(choice, job, context.set));
-    } catch (const InputError& e) {
-      row.refusal = e.what();
-    }
-    return row;
-  };
-  std::vector<Row> rows;
-  for (const MethodChoice& choice : choices) {
-    rows.push_back(loaded(choice));
-    const auto unlike = options.methods == "all" ? with_shares_by_speed(choice, job) : std::nullopt;
-    if (!unlike || !rows.back().job) continue;
-    // Where all replicas are equally fast it would be the same row again.
-    if (Row row = loaded(*unlike); row.job && !row.job->plan.schedule.shares.empty())
-      rows.push_back(std::move(row));
-  }
-  for (Row& row : rows) {
-    if (!row.job) continue;
-    try {
-      row.decided = decide_plan(*row.job, &teller);
-      row.study = study(*row.job, how);
-      if (row.decided) add_warnings(*row.decided, *row.study);
-      warn_of_trace(*row.job, row.study->warnings);
-    } catch (const InputError& e) {
-      row.refusal = e.what();
-    }
-  }
+  const std::vector<Row> rows =
+      study::compare_methods({.file = options.job, .set = context.set}, options.methods, how);
   if (!options.output.empty()) write_file(options.output, text_of(to_json(context, rows, false)));
   if (!options.report.empty()) {
     teller.say("writing the report");

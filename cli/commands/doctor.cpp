@@ -18,14 +18,14 @@
 #include "cli/console/gpus.h"
 #include "cli/console/python.h"
 #include "cli/console/spawn.h"
-#include "cli/console/table.h"
-#include "cli/study/load.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/cluster/cluster.h"
 #include "engine/methods/strategy.h"
 #include "engine/model/model.h"
+#include "study/load.h"
 
 namespace rehearse::cli {
 namespace {
@@ -214,7 +214,7 @@ std::string text_of(const std::vector<runtime::OpenPort>& ports) {
 }
 
 int run_doctor(const Context& context, const std::string& job) {
-  const job::Run run = job.empty() ? job::Run() : load(job, context.set).run;
+  const job::Run run = job.empty() ? job::Run() : study::load(job, context.set).run;
   const Finding torch = trainer();
   const auto ports = torch.found ? training().ports(run) : std::vector<runtime::OpenPort>();
   const std::vector<Finding> findings{

@@ -11,11 +11,12 @@
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
-#include "cli/console/table.h"
-#include "cli/study/goodput_study.h"
-#include "cli/study/load.h"
+#include "engine/base/files.h"
 #include "engine/base/names.h"
+#include "engine/base/table.h"
 #include "engine/faults/trace_file.h"
+#include "study/goodput_study.h"
+#include "study/load.h"
 
 namespace rehearse::cli {
 namespace {
@@ -46,8 +47,8 @@ std::map<std::string, CauseCount> by_cause(const faults::Trace& trace) {
 int run_faults(const Context& context, const Options& options) {
   const Seconds duration = parse_duration(options.duration);
   if (!options.output.empty()) check_writable("-o", options.output);
-  const job::Job job = load(options.job, context.set);
-  JobFailures failures = failures_of(job, duration, 1);
+  const job::Job job = study::load(options.job, context.set);
+  study::JobFailures failures = study::failures_of(job, duration, 1);
   faults::Trace& trace = failures.traces.front();
   trace.cluster = job.cluster.name();
   const std::vector<Id> nodes = goodput::layout_of(job.cluster, job.plan).node_of_slot;

@@ -10,14 +10,14 @@
 
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
-#include "cli/console/table.h"
 #include "cli/console/teller.h"
-#include "cli/study/decision.h"
-#include "cli/study/goodput_study.h"
-#include "cli/study/load.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
+#include "engine/base/table.h"
+#include "study/decision.h"
+#include "study/goodput_study.h"
+#include "study/load.h"
 
 namespace rehearse::cli {
 namespace {
@@ -27,9 +27,9 @@ using goodput::Loss;
 constexpr int most_step_seeds = 5;  // of the step time; --seeds counts draws of failures
 constexpr double shortest = 60, longest = 10 * 365 * 86400.0;
 
-LongRunOptions options_of(const Context& context, const StudyFlags& flags, const LongRunFlags& how,
-                          Teller& teller) {
-  LongRunOptions out{.path = flags.job, .set = context.set};
+study::LongRunOptions options_of(const Context& context, const StudyFlags& flags,
+                                 const LongRunFlags& how, Teller& teller) {
+  study::LongRunOptions out{.path = flags.job, .set = context.set};
   out.duration = parse_duration(how.duration);
   if (!flags.report.empty())
     throw InputError("--report: needs no --duration; -o FILE.svg draws a long run");
@@ -42,8 +42,8 @@ LongRunOptions options_of(const Context& context, const StudyFlags& flags, const
 }
 
 job::Job load_decided(const Context& context, const StudyFlags& flags, Teller& teller) {
-  job::Job job = load(flags.job, context.set);
-  decide_plan(job, &teller);
+  job::Job job = study::load(flags.job, context.set);
+  study::decide_plan(job, &teller);
   return job;
 }
 
@@ -56,7 +56,7 @@ std::string plus_minus(const execution::Spread& g) {
 
 std::string days(Seconds s) { return fmt::format("{:.4g} d", s.value / 86400); }
 
-std::string checkpoint_text(const LongRun& run) {
+std::string checkpoint_text(const study::LongRun& run) {
   const goodput::Setting& s = run.setting;
   const std::string kind = fmt::format("{} to the {}: {}", name_of(run.checkpoint.kind),
                                        run.checkpoint.kind == job::CheckpointKind::peer
@@ -73,7 +73,7 @@ std::string checkpoint_text(const LongRun& run) {
           : "");
 }
 
-std::string intervals_text(const LongRun& run) {
+std::string intervals_text(const study::LongRun& run) {
   const goodput::IntervalScore& best = goodput::best(run.scores);
   std::string out = fmt::format("best {}, Young {}, Daly {}",
                                 to_text(static_cast<double>(best.save_every) * run.step),
@@ -82,7 +82,8 @@ std::string intervals_text(const LongRun& run) {
   return out;
 }
 
-std::string describe(const LongRun& run, const Study& step, const JobFailures& failures) {
+std::string describe(const study::LongRun& run, const study::Study& step,
+                     const study::JobFailures& failures) {
   const goodput::Summary& m = run.summary;
   std::string out = fmt::format("goodput = {} over {}{}\n\n", plus_minus(m.goodput),
                                 days(run.duration), step.calibrated ? "" : "  uncalibrated");
@@ -122,13 +123,13 @@ std::string describe(const LongRun& run, const Study& step, const JobFailures& f
 
 struct Row {
   std::string label = {};
-  std::optional<LongRun> run = {};
+  std::optional<study::LongRun> run = {};
   std::string refusal = {};
 };
 
 std::vector<std::string> cells(const Row& row) {
   if (!row.run) return {row.label, "cannot run: " + row.refusal};
-  const LongRun& run = *row.run;
+  const study::LongRun& run = *row.run;
   const goodput::Summary& m = run.summary;
   std::vector<std::string> out{row.label,
                                percent(m.goodput.mean, 2),
@@ -142,12 +143,12 @@ std::vector<std::string> cells(const Row& row) {
   return out;
 }
 
-std::string describe(const std::vector<Row>& rows, const LongRuns& runs, Seconds duration) {
+std::string describe(const std::vector<Row>& rows, const study::LongRuns& runs, Seconds duration) {
   std::vector<std::vector<std::string>> lines{
       {"recovery, checkpoint", "goodput", "+-", "interval", "failures", "steps lost"}};
   for (const char* loss : spellings(Loss{})) lines[0].emplace_back(loss);
   for (const Row& row : rows) lines.push_back(cells(row));
-  const Study& step = runs.step();
+  const study::Study& step = runs.step();
   std::string out = table(lines) + fmt::format("\n{} on {}; {}, {}\n{} of failures {}; step {}\n",
                                                work_text(step.subject), step.subject.cluster,
                                                step.method, mesh_text(step), days(duration),
@@ -212,12 +213,12 @@ Seconds parse_duration(const std::string& text) {
 
 int run_long(const Context& context, const StudyFlags& flags, const LongRunFlags& how) {
   Teller teller(context);
-  const LongRunOptions options = options_of(context, flags, how, teller);
+  const study::LongRunOptions options = options_of(context, flags, how, teller);
   const std::string python = check_result_file(flags.output);
   const job::Job job = load_decided(context, flags, teller);
-  LongRuns runs(job, options);
+  study::LongRuns runs(job, options);
   teller.say("walking " + how.duration);
-  const LongRun run = runs.run(job.recovery, job.checkpoint);
+  const study::LongRun run = runs.run(job.recovery, job.checkpoint);
   const nlohmann::ordered_json json =
       with_header(context, to_json(run, runs.step(), runs.failures()));
   write_and_print(context, flags, python, json, describe(run, runs.step(), runs.failures()),
@@ -227,12 +228,12 @@ int run_long(const Context& context, const StudyFlags& flags, const LongRunFlags
 
 int compare_long(const Context& context, const StudyFlags& flags, const LongRunFlags& how) {
   Teller teller(context);
-  const LongRunOptions options = options_of(context, flags, how, teller);
+  const study::LongRunOptions options = options_of(context, flags, how, teller);
   const std::string python = check_result_file(flags.output);
   const job::Job job = load_decided(context, flags, teller);
   const auto policies = choices("--recovery", how.recovery, job.recovery.policy);
   const auto kinds = choices("--checkpoint", how.checkpoint, job.checkpoint.kind);
-  LongRuns runs(job, options);
+  study::LongRuns runs(job, options);
   std::vector<Row> rows;
   for (const job::RecoveryPolicy policy : policies)
     for (const job::CheckpointKind kind : kinds) {

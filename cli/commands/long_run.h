@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/commands/study_options.h"
 #include "cli/console/context.h"
-#include "cli/study/study_options.h"
 
 namespace rehearse::cli {
 

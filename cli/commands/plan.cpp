@@ -7,18 +7,19 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/commands/plan_picture.h"
+#include "cli/commands/study_options.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
 #include "cli/console/teller.h"
-#include "cli/study/decision.h"
-#include "cli/study/fault_study.h"
-#include "cli/study/load.h"
-#include "cli/study/plan_picture.h"
-#include "cli/study/rehearsal.h"
-#include "cli/study/study.h"
-#include "cli/study/study_options.h"
+#include "engine/base/files.h"
+#include "study/decision.h"
+#include "study/fault_study.h"
+#include "study/load.h"
+#include "study/rehearsal.h"
+#include "study/study.h"
 
 namespace rehearse::cli {
 namespace {
@@ -35,11 +36,11 @@ void write_report(const Context& context, const Options& options, job::Job job,
                   const plan::Plan& plan, const std::string& python, Teller& teller) {
   job.plan = plan;
   const TemporaryFolder folder;
-  StudyOptions how{.seeds = 1};
+  study::StudyOptions how{.seeds = 1};
   how.trace = folder.file("plan.json");
-  how.teller = &teller;
-  const Study planned = study(job, how);
-  Rehearsal against;
+  how.progress = &teller;
+  const study::Study planned = study::predict(job, how);
+  study::Rehearsal against;
   finish_rehearsal(against, job, planned, how, options.job, context.set, baseline_traces(folder));
   write_file(folder.file("simulate.json"), text_of(with_header(context, to_json(planned))));
   std::vector<std::string> arguments = plan_pictures(job, against, folder, how.trace);
@@ -55,18 +56,18 @@ int run_plan(const Context& context, const Options& options) {
   job::Job job = job::load_job_to_plan(options.job, context.set);
   if (!options.profile.empty()) job.profile = options.profile;
   Teller teller(context);
-  const PlanFlags flags{
-      .budget = options.budget, .rescore = !options.no_rescore, .teller = &teller};
-  plan::Decision decision = decide_with_progress(job, flags);
-  if (!options.output.empty()) write_file(options.output, plan_text(decision, job));
-  warn_of_trace(job, decision.warnings);
-  warn_of_encryption(job, profile_of(job), decision.warnings);
+  const study::PlanFlags flags{
+      .budget = options.budget, .rescore = !options.no_rescore, .progress = &teller};
+  plan::Decision decision = study::decide_with_progress(job, flags);
+  if (!options.output.empty()) write_file(options.output, study::plan_text(decision, job));
+  study::warn_of_trace(job, decision.warnings);
+  study::warn_of_encryption(job, study::profile_of(job), decision.warnings);
   if (!options.report.empty()) write_report(context, options, job, decision.plan, python, teller);
   teller.done();
   if (context.json)
-    std::cout << text_of(with_header(context, to_json(decision, job)));
+    std::cout << text_of(with_header(context, study::to_json(decision, job)));
   else
-    std::cout << (options.explain ? explain(decision, job) : brief(decision, job));
+    std::cout << (options.explain ? study::explain(decision, job) : study::brief(decision, job));
   return good;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/base/names.h"
 #include "engine/job/job.h"
 
@@ -29,27 +30,6 @@ costs::Profile merged(const ProfileOptions& options) {
   return out;
 }
 
-int run_profile(const Context& context, const ProfileOptions& options) {
-  check_writable("-o", options.output);
-  if (!options.merge.empty()) {
-    write_profile(context, options, merged(options));
-    return good;
-  }
-  if (!options.cluster.empty()) {
-    write_profile(context, options, profile_cluster(context, options));
-    return good;
-  }
-  return training().profile(context, options);
-}
-
-}  // namespace
-
-#ifndef REHEARSE_HAS_SIM
-costs::Profile profile_cluster(const Context&, const ProfileOptions&) {
-  throw InputError("--cluster: this build has no SimGrid");
-}
-#endif
-
 void write_profile(const Context& context, const ProfileOptions& options,
                    const costs::Profile& profile) {
   write_file(options.output, to_json(profile));
@@ -66,6 +46,27 @@ void write_profile(const Context& context, const ProfileOptions& options,
   if (!profile.variances.empty()) fmt::print(", variances of {} layers", profile.variances.size());
   fmt::print("\n");
 }
+
+int run_profile(const Context& context, const ProfileOptions& options) {
+  check_writable("-o", options.output);
+  if (!options.merge.empty()) {
+    write_profile(context, options, merged(options));
+    return good;
+  }
+  if (!options.cluster.empty()) {
+    write_profile(context, options, profile_cluster(context, options));
+    return good;
+  }
+  return training().profile(context, options, write_profile);
+}
+
+}  // namespace
+
+#ifndef REHEARSE_HAS_SIM
+costs::Profile profile_cluster(const Context&, const ProfileOptions&) {
+  throw InputError("--cluster: this build has no SimGrid");
+}
+#endif
 
 void add_profile(CLI::App& app, Context& context) {
   CLI::App* command = add_command(

@@ -24,7 +24,7 @@ struct ProfileOptions {
 costs::Profile profile_cluster(const Context& context, const ProfileOptions& options);
 
 /// Writes the profile to the file of -o and prints a summary.
-void write_profile(const Context& context, const ProfileOptions& options,
-                   const costs::Profile& profile);
+using ProfileWriter = void(const Context& context, const ProfileOptions& options,
+                           const costs::Profile& profile);
 
 }  // namespace rehearse::cli

@@ -5,15 +5,16 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/commands/program_check.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/teller.h"
-#include "cli/study/decision.h"
-#include "cli/study/load.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/link/link.h"
 #include "engine/link/workspace.h"
+#include "study/decision.h"
+#include "study/load.h"
+#include "study/program_check.h"
 
 namespace rehearse::cli {
 namespace {
@@ -60,8 +61,8 @@ int run_program(const Context& context, const Options& options) {
   Teller teller(context);
   std::optional<job::Job> job;
   if (!options.job.empty()) {
-    job = load(options.job, context.set);
-    decide_plan(*job, &teller);
+    job = study::load(options.job, context.set);
+    study::decide_plan(*job, &teller);
   }
   teller.say(options.check ? "linking and checking the program" : "compiling the program");
   program::Program program = read_program(options, job);
@@ -72,8 +73,8 @@ int run_program(const Context& context, const Options& options) {
       return job ? link::link(std::move(program), job->model) : link::link(std::move(program));
     });
     teller.done();
-    std::cout << (context.json ? to_json(linked, job.has_value()).dump(2) + "\n"
-                               : describe(linked, job.has_value()));
+    std::cout << (context.json ? study::to_json(linked, job.has_value()).dump(2) + "\n"
+                               : study::describe(linked, job.has_value()));
   } else if (context.json) {
     teller.done();
     const nlohmann::ordered_json out{{"schema_version", 1},

@@ -9,25 +9,26 @@
 #include <optional>
 
 #include "cli/commands/long_run.h"
+#include "cli/commands/plan_picture.h"
+#include "cli/commands/study_options.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
-#include "cli/console/table.h"
 #include "cli/console/teller.h"
-#include "cli/study/decision.h"
-#include "cli/study/explain.h"
-#include "cli/study/fault_study.h"
-#include "cli/study/load.h"
-#include "cli/study/plan_picture.h"
-#include "cli/study/rehearsal.h"
-#include "cli/study/study.h"
-#include "cli/study/study_migration.h"
-#include "cli/study/study_options.h"
+#include "engine/base/files.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
+#include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/planner/adaptive.h"
+#include "study/decision.h"
+#include "study/explain.h"
+#include "study/fault_study.h"
+#include "study/load.h"
+#include "study/rehearsal.h"
+#include "study/study.h"
+#include "study/study_migration.h"
 
 namespace rehearse::cli {
 namespace {
@@ -41,7 +42,7 @@ struct Options : StudyFlags {
 
 std::string bytes(double n) { return to_text(Bytes(n)); }
 
-std::string describe(const Study& s) {
+std::string describe(const study::Study& s) {
   const execution::Summary& m = s.summary;
   const std::string doubt = s.calibrated ? "" : "  uncalibrated";
   std::string out = fmt::format("step time = {}{}\n\n", step_time_text(s), doubt);
@@ -94,7 +95,7 @@ std::string describe(const Study& s) {
   return out;
 }
 
-std::string describe_timings(const Study& s) {
+std::string describe_timings(const study::Study& s) {
   return fmt::format("wall clock: compile {}, link {}, costs {}, run {}\n",
                      to_text(Seconds(s.compile_s)), to_text(Seconds(s.link_s)),
                      to_text(Seconds(s.costs_s)), to_text(Seconds(s.run_s)));
@@ -104,7 +105,7 @@ std::string describe_timings(const Study& s) {
 /// show.
 void write_report(const Options& options, const job::Job& job, const nlohmann::ordered_json& json,
                   const std::string& python, const TemporaryFolder& folder,
-                  const std::string& trace, const std::optional<Rehearsal>& against) {
+                  const std::string& trace, const std::optional<study::Rehearsal>& against) {
   write_file(folder.file("simulate.json"), text_of(json));
   std::vector<std::string> arguments{folder.file("simulate.json")};
   const auto pictures = against ? plan_pictures(job, *against, folder, trace)
@@ -116,24 +117,24 @@ void write_report(const Options& options, const job::Job& job, const nlohmann::o
 
 int run_simulate(const Context& context, const Options& options) {
   Teller teller(context);
-  StudyOptions how = study_options(options, teller);
+  study::StudyOptions how = study_options(options, teller);
   how.trace = options.trace;
   if (!how.trace.empty()) check_writable("--trace", how.trace);
   const std::string python = options.report.empty() ? "" : need_python("--report");
-  job::Job job = load(options.job, context.set);
-  const std::optional<plan::Decision> decided = decide_plan(job, &teller);
+  job::Job job = study::load(options.job, context.set);
+  const std::optional<plan::Decision> decided = study::decide_plan(job, &teller);
   how.steps.steady = options.steps - how.steps.warm_up;
   if (!job.faults.trace.empty())
-    how.faults = std::make_shared<const faults::Trace>(given_trace(job));
+    how.faults = std::make_shared<const faults::Trace>(study::given_trace(job));
   std::unique_ptr<TemporaryFolder> folder;
   if (!options.report.empty()) {
     folder = std::make_unique<TemporaryFolder>();
     if (how.trace.empty()) how.trace = folder->file("trace.json");
   }
-  std::optional<Rehearsal> rehearsal;
+  std::optional<study::Rehearsal> rehearsal;
   if (!job.plan_file.empty()) {
-    check_writable("method.plan", rehearsal_path(job.plan_file));
-    rehearsal = begin_rehearsal(job);
+    check_writable("method.plan", study::rehearsal_path(job.plan_file));
+    rehearsal = study::begin_rehearsal(job);
     // A plan that does not fit is refused below. The file is written before that, so that `train
     // --rehearsed` can say why it refuses the plan.
     if (!rehearsal->over_memory.empty()) write_rehearsal(*rehearsal, job);
@@ -141,10 +142,10 @@ int run_simulate(const Context& context, const Options& options) {
   std::optional<execution::Explanation> explanation;
   if (options.explain) {
     teller.say("explaining the step");
-    explanation = explain(job);
+    explanation = study::explain(job);
     how.critical = explanation->critical;
   }
-  Study result = study(job, how);
+  study::Study result = study::predict(job, how);
   // The baselines of a rehearsal have other programs, and nothing breaks in them.
   how.critical.clear();
   how.faults.reset();
@@ -158,11 +159,13 @@ int run_simulate(const Context& context, const Options& options) {
                      baseline_traces(*folder));
   }
   nlohmann::ordered_json json = with_header(context, to_json(result));
-  if (explanation) json["explain"] = explanation_json(*explanation, result.summary.step_time.mean);
-  std::optional<MigrationStudy> migration;
+  if (explanation)
+    json["explain"] = study::explanation_json(*explanation, result.summary.step_time.mean);
+  std::optional<study::MigrationStudy> migration;
   if (const auto first = planner::warm_up_plan(job, decided ? &*decided : nullptr)) {
-    migration = study_migration(job, *first, how.fidelity,
-                                options.trace.empty() ? "" : migration_trace(options.trace));
+    migration =
+        study::study_migration(job, *first, how.fidelity,
+                               options.trace.empty() ? "" : study::migration_trace(options.trace));
     json["migration"] = to_json(*migration);
   }
   if (folder) teller.say("writing the report");
@@ -177,10 +180,10 @@ int run_simulate(const Context& context, const Options& options) {
     if (decided) std::cout << fmt::format("{:<23}{}\n", "plan", planner::summary_of(job.plan));
     if (rehearsal) std::cout << describe(*rehearsal);
     if (!job.plan_file.empty())
-      std::cout << fmt::format("{:<23}{}\n", "rehearsed in", rehearsal_path(job.plan_file));
+      std::cout << fmt::format("{:<23}{}\n", "rehearsed in", study::rehearsal_path(job.plan_file));
     if (migration) std::cout << fmt::format("{:<23}{}\n", "migration", describe(*migration));
     if (explanation)
-      std::cout << "\n" << explanation_text(*explanation, result.summary.step_time.mean);
+      std::cout << "\n" << study::explanation_text(*explanation, result.summary.step_time.mean);
     if (options.timings) std::cout << describe_timings(result);
   }
   return good;

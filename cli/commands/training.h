@@ -1,7 +1,7 @@
 // The part of the command that needs LibTorch is a module (cli/training/), which is loaded when a
 // command needs it. So all other commands start without LibTorch's 500 MB, and can be built without
-// LibTorch. The module uses the engine of the program that loads it: there is one registry of
-// methods and one set of types.
+// LibTorch. The module uses the engine of the program that loads it, in librehearse.so: there is
+// one registry of methods and one set of types.
 #pragma once
 #include <string>
 #include <vector>
@@ -26,8 +26,9 @@ struct TrainFlags {
 struct Training {
   /// Starts the ranks, or runs as one of them. Returns the exit status.
   int (*train)(const Context& context, const TrainFlags& options) = nullptr;
-  /// The same for `rehearse profile`. Rank 0 writes the profile.
-  int (*profile)(const Context& context, const ProfileOptions& options) = nullptr;
+  /// The same for `rehearse profile`. Rank 0 hands the profile to `write`.
+  int (*profile)(const Context& context, const ProfileOptions& options,
+                 ProfileWriter* write) = nullptr;
   /// A sentence for `rehearse doctor`: which kernels compute matrix products on this machine.
   std::string (*products)() = nullptr;
   /// For `rehearse doctor`: the device that ranks take with this run.device. Throws InputError as

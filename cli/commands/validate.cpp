@@ -9,14 +9,14 @@
 #include "cli/console/command.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
-#include "cli/console/table.h"
 #include "cli/console/teller.h"
-#include "cli/study/interval.h"
-#include "cli/study/validation.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
+#include "engine/base/table.h"
 #include "engine/base/units.h"
+#include "study/interval.h"
+#include "study/validation.h"
 
 namespace rehearse::cli {
 namespace {
@@ -29,12 +29,12 @@ struct Options {
 
 std::string error_text(double error) { return fmt::format("{:+.1f}%", 100 * error); }
 
-std::string summary_table(const std::vector<Validation>& all) {
+std::string summary_table(const std::vector<study::Validation>& all) {
   std::vector<std::vector<std::string>> lines{
       {"set", "use", "rows", "refused", "mean error", "median", "worst", "bias", "goal", "others"}};
-  for (const Validation& v : all)
+  for (const study::Validation& v : all)
     for (const bool calibrates : {false, true}) {
-      const Accuracy a = accuracy(v, calibrates);
+      const study::Accuracy a = study::accuracy(v, calibrates);
       if (a.rows + a.refused == 0) continue;
       const auto of_rows = [&](const std::string& text) { return a.rows == 0 ? "-" : text; };
       lines.push_back(
@@ -49,15 +49,16 @@ std::string summary_table(const std::vector<Validation>& all) {
          "that constants were fitted to\n";
 }
 
-std::string row_table(const Validation& v) {
+std::string row_table(const study::Validation& v) {
   const auto text = [&](double measure) {
-    return v.set->kind == Measured::memory ? to_text(Bytes(measure)) : to_text(Seconds(measure));
+    return v.set->kind == study::Measured::memory ? to_text(Bytes(measure))
+                                                  : to_text(Seconds(measure));
   };
-  const bool steps = v.set->kind == Measured::job;
+  const bool steps = v.set->kind == study::Measured::job;
   std::vector<std::vector<std::string>> lines{
       {"row of " + v.set->name, "use", "measured", "predicted", "error"}};
   if (steps) lines[0].insert(lines[0].end(), {"exposed", "bubble"});
-  for (const Prediction& p : v.rows) {
+  for (const study::Prediction& p : v.rows) {
     std::vector<std::string> line{p.row->name, p.row->calibrates ? "calibrate" : "check",
                                   text(p.row->measured)};
     if (!p.refusal.empty())
@@ -76,16 +77,16 @@ std::string row_table(const Validation& v) {
 }
 
 /// Keeps the one row. Returns whether the set has it.
-bool keep_row(ValidationSet& set, const std::string& name) {
-  std::erase_if(set.rows, [&](const ValidationRow& row) { return row.name != name; });
+bool keep_row(study::ValidationSet& set, const std::string& name) {
+  std::erase_if(set.rows, [&](const study::ValidationRow& row) { return row.name != name; });
   return !set.rows.empty();
 }
 
-void keep_rows(std::vector<ValidationSet>& sets, const std::string& name) {
+void keep_rows(std::vector<study::ValidationSet>& sets, const std::string& name) {
   std::vector<std::string> known;
-  for (const ValidationSet& set : sets)
-    for (const ValidationRow& row : set.rows) known.push_back(row.name);
-  std::erase_if(sets, [&](ValidationSet& set) { return !keep_row(set, name); });
+  for (const study::ValidationSet& set : sets)
+    for (const study::ValidationRow& row : set.rows) known.push_back(row.name);
+  std::erase_if(sets, [&](study::ValidationSet& set) { return !keep_row(set, name); });
   if (!sets.empty()) return;
   const std::string near = nearest(name, known);
   throw InputError(
@@ -95,10 +96,10 @@ void keep_rows(std::vector<ValidationSet>& sets, const std::string& name) {
 }
 
 /// When no row can be predicted, the reason is most likely a wrong --set.
-void check_any_predicted(const std::vector<Validation>& all) {
-  const Prediction* first = nullptr;
-  for (const Validation& v : all)
-    for (const Prediction& p : v.rows) {
+void check_any_predicted(const std::vector<study::Validation>& all) {
+  const study::Prediction* first = nullptr;
+  for (const study::Validation& v : all)
+    for (const study::Prediction& p : v.rows) {
       if (p.refusal.empty()) return;
       if (first == nullptr) first = &p;
     }
@@ -106,10 +107,10 @@ void check_any_predicted(const std::vector<Validation>& all) {
 }
 
 /// What the rows say of the uncertainty of predictions; empty without rows of both uses.
-std::string interval_line(const std::vector<Validation>& all) {
-  const CalibrationError stated = calibration_error();
-  const auto fitted = fitted_error(all, stated.level);
-  const auto held = coverage(all, stated);
+std::string interval_line(const std::vector<study::Validation>& all) {
+  const study::CalibrationError stated = study::calibration_error();
+  const auto fitted = study::fitted_error(all, stated.level);
+  const auto held = study::coverage(all, stated);
   if (!fitted || !held) return "";
   return fmt::format(
       "{:.0f}% interval: a factor of {:g} (validation/interval.toml); it is {:.3f} for "
@@ -117,10 +118,10 @@ std::string interval_line(const std::vector<Validation>& all) {
       100 * stated.level, stated.factor, fitted->factor, stated.factor, percent(*held, 1));
 }
 
-nlohmann::ordered_json interval_json(const std::vector<Validation>& all) {
-  const CalibrationError stated = calibration_error();
-  const auto fitted = fitted_error(all, stated.level);
-  const auto held = coverage(all, stated);
+nlohmann::ordered_json interval_json(const std::vector<study::Validation>& all) {
+  const study::CalibrationError stated = study::calibration_error();
+  const auto fitted = study::fitted_error(all, stated.level);
+  const auto held = study::coverage(all, stated);
   if (!fitted || !held) return nullptr;
   return {{"level", stated.level},
           {"factor", stated.factor},
@@ -130,22 +131,22 @@ nlohmann::ordered_json interval_json(const std::vector<Validation>& all) {
 
 int run_validate(const Context& context, const Options& options) {
   const std::string python = check_result_file(options.output);
-  std::vector<ValidationSet> sets = validation_sets(options.sets);
+  std::vector<study::ValidationSet> sets = study::validation_sets(options.sets);
   if (!options.row.empty()) keep_rows(sets, options.row);
   std::size_t rows = 0, done = 0;
-  for (const ValidationSet& set : sets) rows += set.rows.size();
+  for (const study::ValidationSet& set : sets) rows += set.rows.size();
   Teller teller(context);
-  std::vector<Validation> all;
-  for (const ValidationSet& set : sets)
-    all.push_back(
-        validate(set, *from_name<Fidelity>(options.fidelity), context.set, !options.row.empty(),
-                 [&](const ValidationRow& row) {
-                   teller.say(fmt::format("row {} of {}: {} {}", ++done, rows, set.name, row.name));
-                 }));
+  std::vector<study::Validation> all;
+  for (const study::ValidationSet& set : sets)
+    all.push_back(study::validate(set, *from_name<study::Fidelity>(options.fidelity), context.set,
+                                  !options.row.empty(), [&](const study::ValidationRow& row) {
+                                    teller.say(fmt::format("row {} of {}: {} {}", ++done, rows,
+                                                           set.name, row.name));
+                                  }));
   teller.done();
   check_any_predicted(all);
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
-  for (const Validation& v : all) results.push_back(to_json(v));
+  for (const study::Validation& v : all) results.push_back(to_json(v));
   const std::string json = text_of(with_header(context, {{"schema_version", 1},
                                                          {"fidelity", options.fidelity},
                                                          {"interval", interval_json(all)},
@@ -156,10 +157,11 @@ int run_validate(const Context& context, const Options& options) {
     return good;
   }
   if (options.rows || !options.row.empty())
-    for (const Validation& v : all) {
+    for (const study::Validation& v : all) {
       std::cout << row_table(v);
-      for (const Prediction& p : v.rows)
-        if (p.explanation) std::cout << explanation_text(*p.explanation, p.predicted) << "\n";
+      for (const study::Prediction& p : v.rows)
+        if (p.explanation)
+          std::cout << study::explanation_text(*p.explanation, p.predicted) << "\n";
     }
   std::cout << summary_table(all) << interval_line(all);
   return good;
@@ -181,7 +183,7 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("--row", options->row, "Predict, print and explain this row alone")
       ->type_name("NAME");
   command->add_option("--fidelity", options->fidelity, "How to predict")
-      ->check(CLI::IsMember(names_of<Fidelity>()))
+      ->check(CLI::IsMember(names_of<study::Fidelity>()))
       ->capture_default_str();
   command->add_option("-o,--output", options->output, "Write JSON, or a picture (.svg, .png, .pdf)")
       ->type_name("FILE");

@@ -2,27 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
-#include "engine/base/errors.h"
+#include "engine/base/json_text.h"
 
 namespace rehearse::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-void check(const Json& json, const std::string& path) {
-  if (json.is_number_float() && !std::isfinite(json.get<double>()))
-    throw InputError(
-        fmt::format("the result {} is {}, not a finite number: a rate, a size or a factor of the "
-                    "job, its platform or its profile is out of all proportion",
-                    path, json.get<double>()));
-  if (json.is_array())
-    for (std::size_t i = 0; i < json.size(); ++i) check(json[i], fmt::format("{}[{}]", path, i));
-  if (json.is_object())
-    for (const auto& [key, value] : json.items())
-      check(value, path.empty() ? key : fmt::format("{}.{}", path, key));
-}
 
 /// The word in quotes if it has characters that are special to a shell.
 std::string quoted(const std::string& word) {
@@ -50,8 +35,6 @@ Json with_header(const Context& context, const Json& json) {
     if (!out.contains(key)) out[key] = value;
   return out;
 }
-
-void check_finite(const Json& json) { check(json, ""); }
 
 std::string text_of(const Json& json) {
   check_finite(json);

@@ -9,6 +9,7 @@
 #include "cli/console/spawn.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 
 namespace rehearse::cli {
 std::string find_python() {

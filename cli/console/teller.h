@@ -8,21 +8,22 @@
 #include <thread>
 
 #include "cli/console/context.h"
+#include "study/progress.h"
 
 namespace rehearse::cli {
 
-class Teller {
+class Teller : public study::Progress {
  public:
   /// Prints nothing with --quiet.
   explicit Teller(const Context& context);
-  ~Teller() { done(); }
+  ~Teller() override { done(); }
   Teller(const Teller&) = delete;
   Teller& operator=(const Teller&) = delete;
 
   /// Sets the current progress. `live` is shown at once on a terminal; `line` is the text for the
   /// lines of a file or pipe.
-  void say(const std::string& live, const std::string& line);
-  void say(const std::string& text) { say(text, text); }
+  void say(const std::string& live, const std::string& line) override;
+  using Progress::say;
   /// Ends the progress: clears the live line, so that results can be printed.
   void done();
 

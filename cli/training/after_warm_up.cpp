@@ -8,12 +8,13 @@
 
 #include "cli/console/files.h"
 #include "cli/console/spawn.h"
-#include "cli/study/load.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/base/units.h"
 #include "engine/job/plan_file.h"
 #include "engine/methods/strategy.h"
+#include "study/load.h"
 
 namespace rehearse::cli {
 namespace {
@@ -28,7 +29,7 @@ plan::Plan decide_again(const job::Job& job, const std::string& path,
     return scratch ? scratch->file(name) : (std::filesystem::path(job.train.out) / name).string();
   };
   const std::string observed = file("warm-up.profile.json");
-  costs::Profile profile = profile_of(job).value_or(costs::Profile{});
+  costs::Profile profile = study::profile_of(job).value_or(costs::Profile{});
   // A run that goes on with other ranks has observed nothing yet, but its warm-up has.
   if (measured.variances.empty() && std::filesystem::is_regular_file(observed))
     profile = costs::load_profile(observed);

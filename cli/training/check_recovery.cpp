@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "cli/study/rebalance.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/methods/strategy.h"
+#include "study/rebalance.h"
 
 namespace rehearse::cli {
 
@@ -33,7 +33,7 @@ void check_slow_rank(const job::Job& job, bool drains) {
     throw InputError(
         "recovery.slow_rank: \"rebalance\" needs --nproc, recovery.restarts > 0 and no --nnodes, "
         "since the launcher gives the ranks their new shares; adaptive.balance_every fits");
-  check_rebalance(job);
+  study::check_rebalance(job);
 }
 
 }  // namespace rehearse::cli

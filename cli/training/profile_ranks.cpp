@@ -13,7 +13,7 @@
 
 namespace rehearse::cli {
 
-int profile_ranks(const Context& context, const ProfileOptions& options) {
+int profile_ranks(const Context& context, const ProfileOptions& options, ProfileWriter* write) {
   const model::ModelSpec model = model::load_model(options.model, options.seq_len);
   if (options.nproc > 0) return start_ranks(context.arguments, {.nproc = options.nproc}).status;
   runtime::ProfileSettings settings;
@@ -31,7 +31,7 @@ int profile_ranks(const Context& context, const ProfileOptions& options) {
         fmt::format("measuring {} with {} ranks", model.name, environment.world_size));
   const costs::Profile profile = measure_profile(model, settings, environment);
   teller.reset();
-  if (environment.rank == 0) write_profile(context, options, profile);
+  if (environment.rank == 0) write(context, options, profile);
   return good;
 }
 

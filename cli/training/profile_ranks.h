@@ -6,6 +6,6 @@ namespace rehearse::cli {
 
 /// Starts the ranks (--nproc), or runs as one of them. Rank 0 writes the profile. Returns the exit
 /// status.
-int profile_ranks(const Context& context, const ProfileOptions& options);
+int profile_ranks(const Context& context, const ProfileOptions& options, ProfileWriter* write);
 
 }  // namespace rehearse::cli

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/study/load.h"
 #include "cli/training/check_recovery.h"
 #include "cli/training/launch_ranks.h"
 #include "engine/base/errors.h"
@@ -28,6 +27,7 @@
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/control/launcher.h"
 #include "runtime/execution/fault_injector.h"
+#include "study/load.h"
 
 namespace rehearse::cli {
 namespace {
@@ -54,7 +54,7 @@ std::optional<Start> shrunk(const Context& context, const TrainFlags& options, c
     Context fewer = context;
     fewer.set.insert(fewer.set.end(), start.set.begin(), start.set.end());
     try {
-      load_for(fewer, options.job, start.ranks);
+      study::load_for(options.job, fewer.set, start.ranks);
       return start;
     } catch (const InputError&) {  // the batch cannot be divided among so many
       continue;

@@ -12,18 +12,14 @@
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
 #include "cli/console/teller.h"
-#include "cli/study/decision.h"
-#include "cli/study/load.h"
-#include "cli/study/rehearsal.h"
-#include "cli/study/study_migration.h"
 #include "cli/training/after_warm_up.h"
 #include "cli/training/check_recovery.h"
 #include "cli/training/recover.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/costs/profile.h"
-#include "engine/link/workspace.h"
 #include "engine/planner/adaptive.h"
-#include "engine/planner/fit.h"
+#include "engine/planner/fitting.h"
 #include "engine/tensors/variance.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"
@@ -31,6 +27,10 @@
 #include "runtime/control/environment.h"
 #include "runtime/device/load_device.h"
 #include "runtime/training/train.h"
+#include "study/decision.h"
+#include "study/load.h"
+#include "study/rehearsal.h"
+#include "study/study_migration.h"
 
 namespace rehearse::cli {
 namespace {
@@ -55,7 +55,7 @@ Prepared prepare_run(const Context& context, const TrainFlags& options, int rank
   Context with = context;
   if (!options.faults.empty())
     with.set.push_back(fmt::format("faults.trace=\"{}\"", options.faults));
-  Prepared out{.job = load_for(with, options.job, ranks)};
+  Prepared out{.job = study::load_for(options.job, with.set, ranks)};
   job::Job& job = out.job;
   if (job.model.software != software::Software{})
     throw InputError(fmt::format(
@@ -69,7 +69,7 @@ Prepared prepare_run(const Context& context, const TrainFlags& options, int rank
         options.job));
   runtime::check_device(job.run.device);
   check_survival(job);
-  const std::optional<plan::Decision> decided = decide_plan(job, teller);
+  const std::optional<plan::Decision> decided = study::decide_plan(job, teller);
   if (!options.profile_out.empty() && job.plan.exchange.observe == 0)
     job.plan.exchange.observe = tensors::default_observe_stride;
   planner::ReplaceOnce::Decide decide;
@@ -98,12 +98,12 @@ int launch_all(const Context& context, const TrainFlags& options) {
   const auto [job, run] = prepare_run(context, options, ranks, teller.get());
   teller->say("checking the program");
   check_weights(job, options);
-  if (options.rehearsed) check_rehearsal(job);
+  if (options.rehearsed) study::check_rehearsal(job);
   replayed_faults(job);
   // A node may come while the run is in train.out.
   if (options.nnodes.empty() && !options.resume && !options.overwrite && !job.train.out.empty())
     runtime::check_unused(job.train.out);
-  planner::check_memory(link::link(program_of(job), job.model), job.plan, job.model, job.cluster);
+  planner::fitting_program(job);
   if (job.plan.mesh.world_size() != ranks)
     throw InputError(fmt::format(
         "--nproc {}: the job has {} ranks (pp {} x dp {}{} x tp {}{}); start "
@@ -114,9 +114,8 @@ int launch_all(const Context& context, const TrainFlags& options) {
   if (run.warms_up) {
     job::Job first = job;
     first.plan = run.first;
-    planner::check_memory(link::link(program_of(first), job.model), first.plan, job.model,
-                          job.cluster);
-    check_migration(job, run.first);
+    planner::fitting_program(first);
+    study::check_migration(job, run.first);
   }
   teller.reset();  // from here on the ranks print
   return launch_and_recover(context, options, job);
@@ -134,7 +133,7 @@ nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary&
   nlohmann::ordered_json evaluated = nlohmann::ordered_json::object();
   for (const auto& [folder, loss] : s.evaluated) evaluated[folder] = loss;
   nlohmann::ordered_json out{{"schema_version", 1}, {"method", job.plan.method}};
-  add_subject(subject_of(job.model, job.cluster, job.plan), out);
+  study::add_subject(study::subject_of(job.model, job.cluster, job.plan), out);
   out.update(nlohmann::ordered_json{{"world_size", job.plan.mesh.world_size()},
                                     {"first_step", s.first_step},
                                     {"end_step", s.end_step},
@@ -161,7 +160,7 @@ runtime::TrainSummary run_start(const Context& context, const TrainFlags& option
   auto [job, run] = prepare_run(context, options, environment.world_size, nullptr);
   check_weights(job, options);
   check_slow_rank(job, agent != nullptr);
-  if (options.rehearsed) check_rehearsal(job);
+  if (options.rehearsed) study::check_rehearsal(job);
   job::Job first = job;
   first.plan = std::move(run.first);
   if (run.warms_up && environment.rank == 0 && !context.quiet && !context.json)
@@ -191,7 +190,7 @@ runtime::TrainSummary run_start(const Context& context, const TrainFlags& option
   }
   runtime::TrainSummary summary = train(first, environment, train_options);
   if (environment.rank != 0 || summary.drained) return summary;
-  if (options.rehearsed) add_measured(job, summary.step_times);
+  if (options.rehearsed) study::add_measured(job, summary.step_times);
   if (!options.out_weights.empty())
     runtime::export_weights(summary.checkpoint, job.model, options.out_weights);
   if (!options.profile_out.empty() && !summary.losses.empty())

@@ -1,8 +1,10 @@
 // CMake passes the source folder to this file only, as REHEARSE_SOURCE_DIR.
 #include "engine/base/data_dir.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <link.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -36,6 +38,22 @@ std::string nearest_of_size(const std::string& name, std::vector<std::string> kn
 
 fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
 
+namespace {
+
+/// The library that this code is linked into, or else the program.
+fs::path library_path() {
+  Dl_info ignored;
+  void* found = nullptr;
+  const int known =
+      dladdr1(reinterpret_cast<void*>(&library_path), &ignored, &found, RTLD_DL_LINKMAP);
+  const std::string name = known != 0 ? static_cast<const link_map*>(found)->l_name : "";
+  std::error_code error;
+  const fs::path path = fs::canonical(name, error);
+  return name.empty() || error ? own_path() : path;
+}
+
+}  // namespace
+
 fs::path find_module(const std::string& file) {
   const fs::path folder = own_path().parent_path();
   std::error_code ignored;
@@ -50,7 +68,7 @@ fs::path data_dir() {
   if (const char* const dir = std::getenv("REHEARSE_DATA_DIR"); dir != nullptr && *dir != '\0')
     return dir;
   std::error_code ignored;
-  const fs::path installed = own_path().parent_path() / "../share/rehearse";
+  const fs::path installed = library_path().parent_path() / "../share/rehearse";
   return fs::is_directory(installed, ignored) ? installed.lexically_normal() : REHEARSE_SOURCE_DIR;
 }
 

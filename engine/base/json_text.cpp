@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "engine/base/errors.h"
@@ -19,6 +20,19 @@ std::string place_of(const std::string& text, std::size_t byte) {
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t column = before.size() - (before.rfind('\n') + 1);  // npos + 1 is 0
   return fmt::format("{}:{}", line, column + 1);
+}
+
+void check(const nlohmann::ordered_json& json, const std::string& path) {
+  if (json.is_number_float() && !std::isfinite(json.get<double>()))
+    throw InputError(
+        fmt::format("the result {} is {}, not a finite number: a rate, a size or a factor of the "
+                    "job, its platform or its profile is out of all proportion",
+                    path, json.get<double>()));
+  if (json.is_array())
+    for (std::size_t i = 0; i < json.size(); ++i) check(json[i], fmt::format("{}[{}]", path, i));
+  if (json.is_object())
+    for (const auto& [key, value] : json.items())
+      check(value, path.empty() ? key : fmt::format("{}.{}", path, key));
 }
 
 }  // namespace
@@ -40,5 +54,7 @@ nlohmann::ordered_json parse_json(const std::string& text, const std::string& fi
     throw InputError(fmt::format("{}: not JSON: {}", file, words_of(error)));
   }
 }
+
+void check_finite(const nlohmann::ordered_json& json) { check(json, ""); }
 
 }  // namespace rehearse

@@ -336,7 +336,9 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   if (keys.plan_file.empty() && !to_plan) prepare_plan(file.section("method"), job);
 }
 
-Job read_job(const Config& file, bool to_plan = false) {
+}  // namespace
+
+Job read_job(const Config& file, bool to_plan) {
   Job job{.file = file.file()};
   try {
     fill_job(file, job, to_plan);
@@ -344,12 +346,6 @@ Job read_job(const Config& file, bool to_plan = false) {
     throw located(job, e);
   }
   return job;
-}
-
-}  // namespace
-
-Job load_job(const std::string& path, const std::vector<std::string>& overrides) {
-  return read_job(Config::load(path, overrides));
 }
 
 Job load_job_to_plan(const std::string& path, const std::vector<std::string>& overrides) {

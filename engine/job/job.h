@@ -157,9 +157,10 @@ struct Job {
 
 /// Throws InputError (file, line, key) on a wrong job; this includes a model that does not fit the
 /// mesh. Does not check memory: the caller links the program and then calls check_memory
-/// (planner/fit.h). `overrides`: "key.path=value", as in Config (base/config.h).
-Job load_job(const std::string& path, const std::vector<std::string>& overrides = {});
-/// Reads the job from `text`. Error messages call it `file`.
+/// (planner/fit.h). `to_plan`: as load_job_to_plan.
+Job read_job(const Config& file, bool to_plan = false);
+/// Reads the job from `text`. Error messages call it `file`. `overrides`: "key.path=value", as in
+/// Config (base/config.h).
 Job parse_job(const std::string& text, const std::string& file,
               const std::vector<std::string>& overrides = {});
 /// Reads a job for planner::decide (planner/planner.h). Sizes of the mesh that the file does not

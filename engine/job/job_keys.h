@@ -1,5 +1,5 @@
 // The keys of a job file as the file states them, before models, clusters and methods are looked
-// up. This is the first half of load_job. Internal to engine/job.
+// up. This is the first half of read_job. Internal to engine/job.
 #pragma once
 #include <optional>
 #include <string>

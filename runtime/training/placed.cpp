@@ -7,7 +7,7 @@
 
 #include "engine/link/workspace.h"
 #include "engine/migration/migration.h"
-#include "engine/planner/fit.h"
+#include "engine/planner/fitting.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -30,10 +30,8 @@ Wiring wiring_of(const LinkedPlan& plan, int number) {
 
 LinkedPlan::LinkedPlan(const job::Job& base, plan::Plan plan, const std::vector<Id>& devices)
     : job(with_plan(base, std::move(plan))),
-      linked(link::link(program_of(job), job.model)),
-      plays(migration::players(devices, job.plan.placement.rank_to_device)) {
-  planner::check_memory(linked, job.plan, job.model, job.cluster);
-}
+      linked(planner::fitting_program(job)),
+      plays(migration::players(devices, job.plan.placement.rank_to_device)) {}
 
 PlacedPlan::PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int place,
                        const RunParts& parts)

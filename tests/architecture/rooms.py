@@ -40,8 +40,8 @@ RUNTIME = [
     "runtime/profiling",
     "runtime/training",
 ]
-CLI = ["cli/console", "cli/study", "cli/chaos", "cli/commands", "cli/training", "cli"]
-ROOMS = [*ENGINE, "sim", *RUNTIME, *CLI]
+CLI = ["cli/console", "cli/chaos", "cli/commands", "cli/training", "cli"]
+ROOMS = [*ENGINE, "sim", "study", *RUNTIME, *CLI]
 
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
@@ -57,8 +57,8 @@ def sources(folder):
 
 
 def namespace_of(path):
-    """The namespace of a file. Each room of the engine is a namespace, and so are sim, models, runtime and cli. engine/base declares the
-    common vocabulary, which is in `rehearse` itself."""
+    """The namespace of a file. Each room of the engine is a namespace, and so are sim, study, models, runtime and cli. engine/base declares
+    the common vocabulary, which is in `rehearse` itself."""
     room = room_of(path)
     name = room.split("/")[-1 if room in ENGINE else 0]
     return "rehearse" if name == "base" else f"rehearse::{name}"

@@ -97,7 +97,7 @@ def complaints(page, text, headers, keys):
                 yield f"`{span}`: {why}"
         elif key and key[0] not in keys:
             yield f"`{span}`: no such key in docs/job.md"
-    for path in re.findall(r"(?<![\w/.])(?:engine|runtime|cli|models|sim|tests)/[\w/.]*\w", drawings):
+    for path in re.findall(r"(?<![\w/.])(?:engine|runtime|cli|models|sim|study|tests)/[\w/.]*\w", drawings):
         if not exists(path, ROOT):
             yield f"{path}: there is no such file"
     for target, heading in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose):

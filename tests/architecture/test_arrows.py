@@ -1,8 +1,8 @@
 """Checks the includes between folders: a file includes only its own folder and those below it (rooms.py).
 
-The engine includes neither SimGrid nor torch. sim and runtime do not include each other. Executors see only programs, so no executor
-names a training method. No other code compares the name of a method either: properties of a method are fields of Strategy, in the
-method's file.
+The engine includes neither SimGrid nor torch. sim and runtime do not include each other, nor does runtime include study. Executors see
+only programs, so no executor names a training method. No other code compares the name of a method either: properties of a method are
+fields of Strategy, in the method's file.
 """
 
 import pathlib
@@ -17,8 +17,9 @@ TORCH = r"(torch|ATen|c10|c10d|gloo|cuda[a-z_]*)[/.]|nccl\.h"
 FORBIDDEN_INCLUDES = {
     "engine": rf"{SIMGRID}|{TORCH}",
     "sim": rf"{TORCH}",
-    "models": rf"{SIMGRID}|sim/",
-    "runtime": rf"{SIMGRID}|sim/",
+    "study": rf"{SIMGRID}|{TORCH}",
+    "models": rf"{SIMGRID}|(sim|study)/",
+    "runtime": rf"{SIMGRID}|(sim|study)/",
     "cli": rf"{SIMGRID}|{TORCH}",
 }
 # The names under which methods are registered.

@@ -6,11 +6,12 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PRODUCT = ("engine", "runtime", "models", "sim", "cli")
-USERS = (*PRODUCT, "bench")
+PRODUCT = ("engine", "runtime", "models", "sim", "study", "cli")
+USERS = (*PRODUCT, "examples", "bench")
 # Not connected to the product yet; that is a separate issue.
 LEFT_OUT = ("runtime/communication/accelerator.h", "runtime/cuda/")
 FOR_TESTS = {
+    "from_text": "the C++ interface, for programs of users",
     "exchanges_of": "the choice between exchanges, of which the product takes the first",
     "known_devices": "the device table, each line of which a test looks at",
     "lower_large_product": "tests take the way of large products with small ones",

@@ -55,10 +55,22 @@ class Installed(TrainingCase):
     def test_it_links_its_own_simgrid(self):
         linked = subprocess.check_output(["ldd", self.prefix / "bin/rehearse"], text=True)
         self.assertRegex(linked, rf"libsimgrid\S* => {self.prefix}/\S*lib/rehearse/libsimgrid")
-        for library in (self.prefix / "bin/rehearse", *(self.prefix / "lib/rehearse").glob("librehearse*")):
+        for library in (self.prefix / "bin/rehearse", *(self.prefix / "lib").glob("**/librehearse*")):
             paths = subprocess.check_output(["readelf", "-d", library], text=True)
             self.assertNotIn(str(ROOT), paths)
             self.assertNotIn(str(BUILD), paths)
+
+    def test_a_program_links_the_library(self):
+        examples, made = self.prefix / "share/doc/rehearse/examples", self.elsewhere / "build"
+        for command in (["-S", examples, "-B", made, f"-DCMAKE_PREFIX_PATH={self.prefix}"], ["--build", made]):
+            subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL)
+        linked = subprocess.check_output(["ldd", made / "compare_methods"], text=True)
+        self.assertRegex(linked, rf"librehearse.so => {self.prefix}/lib/librehearse.so")
+        self.assertRegex(linked, rf"libsimgrid\S* => {self.prefix}/lib/rehearse/libsimgrid")
+        (self.share / "models/only-for-programs.toml").write_bytes((self.share / "models/gpt-tiny.toml").read_bytes())
+        (self.elsewhere / "job.toml").write_text('model.name = "only-for-programs"\ncluster.name = "paper"\nmethod.name = "ddp"\n')
+        said = subprocess.check_output([made / "compare_methods", "job.toml", "zero3"], text=True, cwd=self.elsewhere)
+        self.assertEqual([line.split(",")[0] for line in said.splitlines()], ["method", "the job", "zero3"])
 
     def test_compare_and_plan(self):
         job = self.experiments / "paper-ddp.toml"

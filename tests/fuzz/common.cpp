@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "cli/study/study.h"
+#include "study/study.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {
@@ -95,8 +95,9 @@ void simulate(const std::string& text, const std::vector<std::string>& overrides
   const job::Job job = job::parse_job(text, "job.toml", overrides);
   const auto work = static_cast<std::int64_t>(job.model.layers) * job.plan.schedule.micro_batches;
   if (job.plan.mesh.world_size() > 64 || !is_small(job.model) || work > 256) return;
-  const cli::StudyOptions options{.fidelity = cli::Fidelity::analytic, .seeds = 2, .steps = {1, 2}};
-  const nlohmann::ordered_json json = to_json(study(job, options));
+  const study::StudyOptions options{
+      .fidelity = study::Fidelity::analytic, .seeds = 2, .steps = {1, 2}};
+  const nlohmann::ordered_json json = to_json(study::predict(job, options));
   expect_finite(json, "");
   expect(nlohmann::ordered_json::parse(json.dump(2)) == json, "the JSON of simulate parses");
 }

@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
-#include "cli/commands/program_check.h"
 #include "engine/cluster/platform.h"
 #include "engine/costs/costs.h"
 #include "engine/execution/dry_run.h"
 #include "engine/link/workspace.h"
+#include "study/program_check.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {
@@ -49,11 +49,11 @@ void program(std::string_view input) {
   const std::string text = to_text(read);
   expect(to_text(program::parse_program(text)) == text,
          "a program's text is read as it was printed");
-  accepts([&] { cli::describe(link::link(read), false); });
+  accepts([&] { study::describe(link::link(read), false); });
   if (!computes_only(read, model)) return;
   accepts([&] {
     const link::LinkedProgram linked = link::link(std::move(read), model);
-    cli::to_json(linked, true).dump();
+    study::to_json(linked, true).dump();
     run_dry(linked, model);
   });
 }

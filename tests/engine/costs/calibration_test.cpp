@@ -39,8 +39,8 @@ std::vector<Row> published(const std::string& set) {
 }
 
 double step_seconds(const std::string& set, const Row& row) {
-  const job::Job job =
-      job::load_job((data_dir() / "validation" / (set + ".toml")).string(), row.overrides);
+  const job::Job job = job::read_job(
+      Config::load((data_dir() / "validation" / (set + ".toml")).string(), row.overrides));
   const link::LinkedProgram linked = link::link(with_host_lane(job::program_of(job), job.model));
   const Costs costs(linked, job.model, job.cluster, job.plan.placement.rank_to_device,
                     job.plan.optimizer);

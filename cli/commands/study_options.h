@@ -1,0 +1,26 @@
+// The flags that `simulate` and `compare` share.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "cli/console/command.h"
+#include "cli/console/teller.h"
+#include "study/study.h"
+
+namespace rehearse::cli {
+
+struct StudyFlags {
+  std::string job = {}, fidelity = "fluid", report = {}, output = {};
+  std::string precision = "1%";
+  int seeds = 5;
+  bool timings = false;
+};
+
+void add_study_flags(CLI::App& command, StudyFlags& flags);
+/// The options of a study. Throws InputError when the precision is not a share from 0% to 100%, or
+/// when an output file cannot be written.
+study::StudyOptions study_options(const StudyFlags& flags, Teller& teller);
+/// Throws InputError when `path` does not end in .html or cannot be written.
+void check_report(const std::string& path);
+
+}  // namespace rehearse::cli

@@ -1,0 +1,29 @@
+// One job under several methods: the rows of `rehearse compare`.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/job/job.h"
+#include "engine/plan/decision.h"
+#include "study/load.h"
+#include "study/methods.h"
+#include "study/study.h"
+
+namespace rehearse::study {
+
+struct ComparedMethod {
+  MethodChoice choice = {};
+  std::optional<job::Job> job = {};  // none: the method cannot run it
+  std::optional<Study> study = {};
+  std::optional<plan::Decision> decided = {};  // of a method whose plan the planner chooses
+  std::string refusal = {};                    // why the method cannot run the job
+};
+
+/// `list`: as after --methods (methods.h). "all" adds a row for the job's plan file, and one with
+/// method.shares=speed where replicas differ in speed. Throws InputError when the list or the job
+/// itself is wrong, before any row is predicted.
+std::vector<ComparedMethod> compare_methods(const JobSource& source, const std::string& list,
+                                            const StudyOptions& options);
+
+}  // namespace rehearse::study

@@ -1,0 +1,192 @@
+#include "study/decision.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <optional>
+
+#include "engine/base/names.h"
+#include "engine/base/numbers.h"
+#include "engine/base/table.h"
+#include "engine/base/units.h"
+#include "engine/costs/profile.h"
+#include "engine/job/plan_file.h"
+#include "engine/methods/strategy.h"
+#include "study/load.h"
+#include "study/progress.h"
+#include "study/rescore.h"
+
+namespace rehearse::study {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Null when the number is not finite: the time is not known, or nothing was feasible.
+Json number(double seconds) { return std::isfinite(seconds) ? Json(seconds) : Json(); }
+
+/// How each segment's gradient is summed; empty: all gradients are dense.
+Json layers_json(const plan::Plan& p) {
+  Json out = Json::array();
+  for (const plan::LayerExchange& x : p.exchange.layers)
+    out.push_back({{"reduction", name_of(x.reduction)},
+                   {"density", x.density},
+                   {"coding", name_of(x.coding)}});
+  return out;
+}
+
+Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
+  Json devices = Json::array();
+  for (const Id d : p.placement.rank_to_device) devices.push_back(cluster.devices()[d].name);
+  return {{"method", p.method},
+          {"pp", p.mesh.pp},
+          {"dp", p.mesh.dp},
+          {"tp", p.mesh.tp},
+          {"order", p.mesh.order},
+          {"micro_batches", p.schedule.micro_batches},
+          {"pipeline", std::string(name_of(p.schedule.pipeline))},
+          {"virtual_stages", p.schedule.virtual_stages},
+          {"zero", p.exchange.zero},
+          {"keep_gathered", p.exchange.keep_gathered},
+          {"shard_group", p.exchange.shard_group},
+          {"reshard_group", p.exchange.reshard_group},
+          {"fp32_gradients", p.exchange.fp32_gradients},
+          {"reduce_once", p.exchange.reduce_once},
+          {"prefetch", p.exchange.prefetch},
+          {"pending_buckets", p.exchange.pending_buckets},
+          {"recompute", p.schedule.recompute},
+          {"recompute_unit", name_of(p.schedule.recompute_unit)},
+          {"recompute_layers", p.schedule.recompute_layers},
+          {"sequence_parallel", p.mesh.sequence_parallel},
+          {"bucket", p.exchange.bucket_bytes()},
+          {"shares", p.schedule.shares},
+          {"layers", layers_json(p)},
+          {"stages", p.placement.stages},
+          {"rank_to_device", std::move(devices)}};
+}
+
+}  // namespace
+
+plan::Decision decide_with_progress(const job::Job& job, const PlanFlags& flags) {
+  const std::optional<costs::Profile> profile = profile_of(job);
+  const costs::Profile* measured = profile ? &*profile : nullptr;
+  planner::PlannerOptions options;
+  options.budget = flags.budget;
+  std::function<double(const plan::Plan&)> rescore;
+  if (flags.rescore) rescore = fluid_rescore(job, measured);
+  Progress* const progress = flags.progress;
+  int simulated = 0;
+  if (rescore)
+    options.rescore = [&](const plan::Plan& plan) {
+      if (progress != nullptr)
+        progress->say(fmt::format("planning: simulating the best, {}", ++simulated));
+      return rescore(plan);
+    };
+  if (progress != nullptr) {
+    progress->say("planning: listing candidates");
+    options.progress = [progress](int done, int total) {
+      constexpr int width = 30;
+      if (done != total && done % 64 != 0) return;
+      const int full = width * done / std::max(1, total);
+      const std::string count = fmt::format("{} of {} candidates", done, total);
+      progress->say(fmt::format("planning [{:#<{}}{:.<{}}] {}", "", full, "", width - full, count),
+                    "planning: " + count);
+    };
+  }
+  return decide(job, measured, options);
+}
+
+std::optional<plan::Decision> decide_plan(job::Job& job, Progress* progress) {
+  if (!job.plan_file.empty() || !methods::planned(job.plan.method)) return std::nullopt;
+  plan::Decision decision = decide_with_progress(job, {.progress = progress});
+  job.plan = decision.plan;
+  return decision;
+}
+
+void add_warnings(const plan::Decision& decision, Study& study) {
+  study.warnings.insert(study.warnings.end(), decision.warnings.begin(), decision.warnings.end());
+}
+
+std::string plan_text(const plan::Decision& decision, const job::Job& job) {
+  const std::optional<costs::Profile> profile = profile_of(job);
+  return to_toml(decision, job::made_for(job.model, job.cluster, profile ? &*profile : nullptr),
+                 job.model, job.cluster);
+}
+
+nlohmann::ordered_json choices_json(const plan::Decision& decision) {
+  Json out = Json::array();
+  for (const plan::Choice& c : decision.choices) {
+    Json others = Json::array();
+    for (const plan::Alternative& a : c.runners_up)
+      others.push_back({{"value", a.value}, {"step_time_s", number(a.seconds)}, {"why", a.why}});
+    out.push_back({{"choice", c.name},
+                   {"value", c.value},
+                   {"step_time_s", number(c.seconds)},
+                   {"runners_up", std::move(others)}});
+  }
+  return out;
+}
+
+std::string choices_text(const plan::Decision& decision) {
+  constexpr std::size_t most_shown = 3;
+  std::vector<std::vector<std::string>> lines;
+  for (const plan::Choice& c : decision.choices) {
+    std::vector<std::string> others;
+    for (const plan::Alternative& a : c.runners_up)
+      if (others.size() < most_shown)
+        others.push_back(fmt::format(
+            "{}: {}", a.value,
+            std::isfinite(a.seconds) ? planner::slower_text(a.seconds, c.seconds) : a.why));
+    if (!others.empty())
+      lines.push_back({"  " + c.name, c.value, fmt::format("{}", fmt::join(others, "; "))});
+  }
+  return fmt::format("{}\n{}", planner::summary_of(decision.plan), table(lines));
+}
+
+nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
+  Json runners_up = Json::array(), infeasible = Json::array();
+  for (const plan::RunnerUp& r : d.runners_up)
+    runners_up.push_back({{"plan", r.value}, {"step_time_s", number(r.seconds)}, {"why", r.why}});
+  for (const plan::Infeasible& i : d.infeasible)
+    infeasible.push_back(
+        {{"constraint", i.constraint}, {"candidates", i.candidates}, {"nearest", i.nearest}});
+  Json out;
+  out["schema_version"] = 1;
+  add_subject(subject_of(job.model, job.cluster, d.plan), out);
+  out.update(Json{{"summary", planner::summary_of(d.plan)},
+                  {"plan", plan_json(d.plan, job.cluster)},
+                  {"step_time_s", d.seconds},
+                  {"dry_run_s", d.dry_run_seconds},
+                  {"simulated", d.rescored},
+                  {"stragglers", d.stragglers},
+                  {"placement", d.placement},
+                  {"candidates", d.candidates},
+                  {"pruned", d.pruned},
+                  {"dry_run", d.dry_run},
+                  {"beyond_budget", d.beyond_budget},
+                  {"simulations", d.simulations},
+                  {"choices", choices_json(d)},
+                  {"runners_up", std::move(runners_up)},
+                  {"infeasible", std::move(infeasible)},
+                  {"would_change", d.would_change},
+                  {"warnings", d.warnings}});
+  return out;
+}
+
+std::string brief(const plan::Decision& d, const job::Job& job) {
+  std::string out = fmt::format(
+      "model      {}\ncluster    {}\nplan       {}\nstep time  {} predicted\nsearch     {} "
+      "candidates, {} dry-run; --explain says why\n",
+      work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
+      planner::summary_of(d.plan), to_text(Seconds(d.seconds)), d.candidates, d.dry_run);
+  for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
+  return out;
+}
+
+std::string explain(const plan::Decision& d, const job::Job& job) {
+  return fmt::format("model         {}\ncluster       {}\n{}",
+                     work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
+                     planner::explain(d));
+}
+
+}  // namespace rehearse::study

@@ -1,0 +1,97 @@
+// A job over weeks in which things break: its step time is predicted as by `rehearse simulate`, its
+// checkpoints are priced on its cluster, and runs with drawn or given failures are walked.
+// `rehearse simulate --duration`, each row of `rehearse compare --duration`, and `rehearse faults`.
+#pragma once
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/faults/event.h"
+#include "engine/goodput/checkpoint_prices.h"
+#include "engine/goodput/summary.h"
+#include "engine/job/job.h"
+#include "study/study.h"
+
+namespace rehearse::study {
+
+/// What a long run needs beside the job: how it was loaded, to load it with fewer replicas.
+struct LongRunOptions {
+  std::string path = {};
+  std::vector<std::string> set = {};
+  Seconds duration = {};
+  int seeds = 5;
+  StudyOptions step = {};  // how the step time is predicted
+};
+
+/// Failures of a job: those that its model gives for each seed, or those of its trace.
+struct JobFailures {
+  std::string source = {};                 // name of the model, or path of the trace
+  std::string summary = {};                // of the model
+  double per_day = 0;                      // interruptions that the model expects; 0: a given trace
+  std::vector<faults::Trace> traces = {};  // by seed; a given trace: one
+  std::vector<std::uint64_t> seeds = {};   // of the draws; empty: a given trace
+  bool of_slots = false;           // drawn: node n of a trace is the n-th node that the job uses
+  std::optional<int> spares = {};  // of the model
+  std::optional<Seconds> replacement = {};
+};
+/// Throws InputError when the job states neither model nor trace, or a wrong one.
+JobFailures failures_of(const job::Job& job, Seconds duration, int seeds);
+
+struct LongRun {
+  std::string label = {};  // in a comparison: "restart, sharded"
+  job::RecoveryPolicy policy = {};
+  job::Checkpoint checkpoint = {};
+  int nodes = 0;
+  Seconds duration = {}, step = {}, between = {};  // between incidents; 0: none
+  double bytes = 0;                                // of a checkpoint
+  bool searched = false;                           // the interval was searched, not stated
+  goodput::Setting setting = {};
+  goodput::Summary summary = {};
+  std::vector<goodput::IntervalScore> scores = {};
+  Seconds young = {}, daly = {};
+  std::optional<double> expected = {};  // closed form; restart policy only
+  std::vector<std::string> notes = {};
+};
+
+/// Predictions that the rows of a comparison share.
+class LongRuns {
+ public:
+  /// Predicts the step time. Throws InputError as study does.
+  LongRuns(const job::Job& job, const LongRunOptions& options);
+  /// Walks the job with this policy and kind of checkpoint. Throws InputError when the method
+  /// cannot have the policy, or the cluster lacks what the checkpoint needs.
+  LongRun run(const job::Recovery& recovery, const job::Checkpoint& checkpoint);
+  const Study& step() const { return step_; }
+  const JobFailures& failures() const { return failures_; }
+
+ private:
+  goodput::Setting setting_of(const job::Recovery& recovery, const job::Checkpoint& checkpoint,
+                              LongRun& out);
+  void find_shorter_runs(LongRun& out, goodput::Setting& setting);
+  double relative_step(int replicas);
+  double slowdown(const faults::Event& event);
+
+  const job::Job& job_;
+  LongRunOptions options_;
+  JobFailures failures_;
+  goodput::Layout layout_;
+  Study step_;
+  goodput::StateBytes state_;
+  goodput::Failures incidents_;
+  int elsewhere_ = 0;
+  /// By link and factor on its time: how many times as long steps take. The first one is without a
+  /// slow link, in seconds.
+  std::map<std::pair<std::string, double>, double> slow_links_ = {};
+  /// By number of replicas: the step time with the whole batch, as a multiple of the job's.
+  std::vector<std::pair<int, double>> fewer_ = {};
+  std::string why_not_fewer_ = {};
+  bool fewer_known_ = false;
+};
+
+/// The JSON of docs/cli.md.
+nlohmann::ordered_json to_json(const LongRun& run, const Study& step, const JobFailures& failures);
+
+}  // namespace rehearse::study

@@ -1,0 +1,88 @@
+#include "study/load.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/errors.h"
+#include "engine/methods/strategy.h"
+#include "engine/planner/fusion.h"
+#include "engine/planner/push_order.h"
+#include "engine/planner/shares.h"
+
+namespace rehearse::study {
+
+job::Job load(const JobSource& source) {
+  const Config file = source.text ? Config::parse(*source.text, source.file, source.set)
+                                  : Config::load(source.file, source.set);
+  const bool open = methods::planned(file.section("method").text("name", ""));
+  return open ? job::read_job(file, true) : completed(job::read_job(file));
+}
+
+job::Job load(const std::string& path, const std::vector<std::string>& set) {
+  return load({.file = path, .set = set});
+}
+
+job::Job completed(job::Job job) {
+  const bool cycles = methods::strategy_named(job.plan.method).combines.cycles;
+  if (!cycles && !job.plan.exchange.credit && job.shares == job::Shares::equal) return job;
+  const std::optional<costs::Profile> read = profile_of(job);
+  const costs::Profile* const profile = read ? &*read : nullptr;
+  job = planner::with_shares(std::move(job), profile);
+  return cycles ? planner::with_cycles(std::move(job), profile)
+                : planner::with_push_order(std::move(job), profile);
+}
+
+job::Job load_for(const std::string& path, const std::vector<std::string>& set, int ranks) {
+  const auto sized = [&] {
+    std::vector<std::string> sizing = set;
+    sizing.push_back(fmt::format("cluster.world_size={}", ranks));
+    return load(path, sizing);
+  };
+  const Config file = Config::load(path, set);
+  const bool states_size = file.section("cluster").has("world_size");
+  std::optional<job::Job> job;
+  try {
+    job = load(path, set);
+  } catch (const InputError&) {
+    // A batch may suit these ranks and not as many as the host has cores.
+    if (states_size) throw;
+    try {
+      if (job = sized(); job->cluster.shared_cores() > 0) return *std::move(job);
+    } catch (const InputError&) {
+    }
+    throw;
+  }
+  if (job->plan.mesh.world_size() == ranks || states_size || job->cluster.shared_cores() == 0)
+    return *std::move(job);
+  try {
+    return sized();
+  } catch (const InputError& error) {
+    // Where the job states its mesh, the caller reports the mismatch.
+    if (job->where.contains("method.dp") || !job->plan_file.empty()) return *std::move(job);
+    throw InputError(fmt::format("{} ranks: {}", ranks, error.what()));
+  }
+}
+
+std::optional<costs::Profile> profile_of(const job::Job& job) {
+  if (job.profile.empty()) return std::nullopt;
+  try {
+    return costs::load_profile(job.profile, job.cluster);
+  } catch (const InputError& error) {
+    throw located(job, error);
+  }
+}
+
+void warn_of_encryption(const job::Job& job, const std::optional<costs::Profile>& profile,
+                        std::vector<std::string>& warnings) {
+  const bool measured = profile && profile->communicates();
+  const bool encrypted = measured && profile->encrypted;
+  if (encrypted == job.run.encrypt) return;
+  warnings.push_back(fmt::format(
+      "run.encrypt = {}, but {}: `rehearse profile{} -o FILE` measures what the run will have",
+      job.run.encrypt,
+      encrypted  ? "connections were encrypted when cluster.profile was measured"
+      : measured ? "connections were not encrypted when cluster.profile was measured"
+                 : "times of communication are those of connections that are not encrypted",
+      encrypted ? "" : " --encrypt"));
+}
+
+}  // namespace rehearse::study

@@ -1,0 +1,37 @@
+// Reads a job file with the command line's --set options, and the profile that the job names.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/costs/profile.h"
+#include "engine/job/job.h"
+
+namespace rehearse::study {
+
+/// Where a job is read from. Kept to read it again with other keys.
+struct JobSource {
+  std::string file = {};                 // its path, or the name of `text` in messages
+  std::optional<std::string> text = {};  // TOML; nothing: the file is read
+  std::vector<std::string> set = {};     // --set options, "key.path=value"
+};
+
+/// The job, completed. With the adaptive method the plan may stay open; then decide_plan
+/// (decision.h) decides it. Throws InputError.
+job::Job load(const JobSource& source);
+job::Job load(const std::string& path, const std::vector<std::string>& set);
+/// The job with what its program takes from predicted times: the ends of a coordinator's cycles
+/// (planner::with_cycles), the order of pushes (planner::with_push_order). For a job that was not
+/// read by `load`, and again when its devices or its software have changed.
+job::Job completed(job::Job job);
+/// Like load, for a run of `ranks` processes. On a cluster whose ranks share the cores of a host,
+/// the world size becomes `ranks` unless the job or --set states it.
+job::Job load_for(const std::string& path, const std::vector<std::string>& set, int ranks);
+/// The profile at the job's cluster.profile; nothing when the job names none. Throws InputError
+/// when the profile is wrong or belongs to another cluster.
+std::optional<costs::Profile> profile_of(const job::Job& job);
+/// Adds a warning if run.encrypt is not what the times of communication were measured with.
+void warn_of_encryption(const job::Job& job, const std::optional<costs::Profile>& profile,
+                        std::vector<std::string>& warnings);
+
+}  // namespace rehearse::study

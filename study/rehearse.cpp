@@ -1,0 +1,123 @@
+#include "study/rehearse.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "engine/base/names.h"
+#include "study/comparison.h"
+#include "study/decision.h"
+#include "study/fault_study.h"
+#include "study/load.h"
+#include "study/progress.h"
+#include "study/study.h"
+
+namespace rehearse::study {
+
+struct Job::Loaded {
+  JobSource source = {};
+  job::Job job = {};
+};
+
+namespace {
+
+/// Hands what a study says to the caller's function.
+class Listener : public Progress {
+ public:
+  explicit Listener(const Options& options) : hear_(options.progress) {}
+  using Progress::say;
+  void say(const std::string& /*live*/, const std::string& line) override {
+    if (hear_) hear_(line);
+  }
+
+ private:
+  const std::function<void(const std::string&)>& hear_;
+};
+
+StudyOptions study_options(const Options& options, Progress& progress) {
+  const auto refuse = [](const char* what, double value, const char* least) {
+    throw InputError(fmt::format("{}: {}: must be {}", what, value, least));
+  };
+  StudyOptions out{.fidelity = options.network,
+                   .seeds = options.seeds,
+                   .precision = options.precision,
+                   .progress = &progress};
+  const int least = out.steps.warm_up + 1;
+  if (options.seeds < 1) refuse("seeds", options.seeds, "at least 1");
+  if (options.steps < least)
+    refuse("steps", options.steps, fmt::format("at least {}", least).c_str());
+  if (!std::isfinite(options.precision) || options.precision < 0 || options.precision > 1)
+    refuse("precision", options.precision, "from 0 to 1");
+  out.steps.steady = options.steps - out.steps.warm_up;
+  return out;
+}
+
+Result result_of(const Study& s) {
+  const execution::Summary& m = s.summary;
+  Result out{.method = s.method,
+             .world_size = s.world_size,
+             .step_s = m.step_time.mean,
+             .step_ci95_s = m.step_time.ci95,
+             .step_by_seed_s = m.step_time.values,
+             .samples_per_s = m.samples_per_s,
+             .tokens_per_s = m.tokens_per_s,
+             .bubble_fraction = m.bubble_fraction,
+             .exposed_comm_s = m.exposed_comm_s,
+             .sent_mean = m.bytes_sent_mean,
+             .sent_max = m.bytes_sent_max,
+             .sent_total = m.bytes_per_step,
+             .calibrated = s.calibrated,
+             .warnings = s.warnings};
+  if (s.interval)
+    out.interval_s = {
+        .low = s.interval->first, .high = s.interval->second, .level = s.interval_level};
+  if (m.mfu > 0) out.mfu = m.mfu;
+  if (m.joules_per_step > 0) out.joules_per_step = m.joules_per_step;
+  for (const planner::DeviceNeed& need : s.memory) {
+    DeviceMemory& one = out.memory.emplace_back(
+        DeviceMemory{need.kind, need.need, need.capacity, need.reserve, {}});
+    for (std::size_t p = 0; p < need.parts.size(); ++p)
+      one.parts.emplace(name_of(static_cast<link::Part>(p)), need.parts[p]);
+  }
+  return out;
+}
+
+std::shared_ptr<const Job::Loaded> read(JobSource source) {
+  job::Job job = load(source);
+  return std::make_shared<const Job::Loaded>(std::move(source), std::move(job));
+}
+
+}  // namespace
+
+Job Job::from_file(const std::string& path, const std::vector<std::string>& set) {
+  return Job(read({.file = path, .set = set}));
+}
+
+Job Job::from_text(const std::string& toml, const std::vector<std::string>& set,
+                   const std::string& name) {
+  return Job(read({.file = name, .text = toml, .set = set}));
+}
+
+Result simulate(const Job& job, const Options& options) {
+  Listener listener(options);
+  const StudyOptions how = study_options(options, listener);
+  job::Job planned = job.loaded().job;
+  const std::optional<plan::Decision> decided = decide_plan(planned, &listener);
+  Study study = predict(planned, how);
+  if (decided) add_warnings(*decided, study);
+  return result_of(study);
+}
+
+std::vector<Compared> compare(const Job& job, const std::string& methods, const Options& options) {
+  Listener listener(options);
+  const StudyOptions how = study_options(options, listener);
+  std::vector<Compared> out;
+  for (const ComparedMethod& row : compare_methods(job.loaded().source, methods, how)) {
+    Compared& one = out.emplace_back(Compared{.label = row.choice.label, .refusal = row.refusal});
+    if (row.study) one.result = result_of(*row.study);
+  }
+  return out;
+}
+
+}  // namespace rehearse::study

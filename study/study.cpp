@@ -1,0 +1,307 @@
+#include "study/study.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "engine/base/errors.h"
+#include "engine/base/json_text.h"
+#include "engine/base/names.h"
+#include "engine/base/units.h"
+#include "engine/costs/costs.h"
+#include "engine/costs/profile.h"
+#include "engine/execution/chrome_trace.h"
+#include "engine/execution/dry_run.h"
+#include "engine/planner/fitting.h"
+#include "engine/program/phases.h"
+#include "study/fault_study.h"
+#include "study/interval.h"
+#include "study/load.h"
+#include "study/progress.h"
+#ifdef REHEARSE_HAS_SIM
+#include "sim/run_seeds.h"
+#endif
+
+namespace rehearse::study {
+namespace {
+
+constexpr std::size_t traced_ranks = 64;
+constexpr int traced_steps = 2;
+
+/// Measures wall-clock seconds between calls of lap().
+class Stopwatch {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+/// Whether the steps of a run differ by chance.
+bool random_steps(const cluster::Disturbance& d) { return d.compute_sigma > 0 || d.link_sigma > 0; }
+/// Whether runs with different seeds differ.
+bool random(const cluster::Disturbance& d) {
+  return random_steps(d) || (d.straggler_probability > 0 && d.straggler_probability < 1);
+}
+
+/// When the run of a seed is enough. That does not depend on the other seeds.
+/// `repetition`: as of the program that runs.
+execution::Stopping stopping(const job::Job& job, const StudyOptions& options, int repetition) {
+  const bool by_chance = random_steps(job.disturb);
+  // Steps with a checkpoint or an exchange of weights differ from those without one, so all steps
+  // are run.
+  if (repetition > 1) return {};
+  return {.at_period = options.precision > 0 && !by_chance,
+          .precision = by_chance ? options.precision : 0,
+          .least = options.trace.empty() ? 0 : options.steps.warm_up + traced_steps};
+}
+
+/// What the runs of all seeds have in common.
+struct Runs {
+  const job::Job& job;
+  const StudyOptions& options;
+  const link::LinkedProgram& linked;
+  const costs::Costs& costs;
+  const costs::Profile* profile;
+  const std::vector<double>& slow;
+  int seeds;
+  int repetition;  // of the program (saving.h)
+};
+
+void tell(const job::Job& job, const StudyOptions& options, const std::string& what) {
+  if (options.progress != nullptr) options.progress->say(job.plan.method + ": " + what);
+}
+
+void tell(const Runs& runs, int done) {
+  tell(runs.job, runs.options, fmt::format("{} of {} seeds done", done, runs.seeds));
+}
+
+std::vector<execution::Metrics> run_analytic(const Runs& runs) {
+  std::vector<execution::Metrics> out;
+  const job::Job& job = runs.job;
+  const execution::Steps steps = runs.options.steps;
+  for (int i = 0; i < runs.seeds; ++i) {
+    cluster::Disturbance disturbance = job.disturb;
+    disturbance.seed += static_cast<std::uint64_t>(i);
+    const cluster::Disturber disturber(disturbance, job.plan.mesh.world_size());
+    execution::MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs,
+                                   job.plan.schedule.global_batch, steps,
+                                   stopping(job, runs.options, runs.repetition));
+    std::optional<execution::ChromeTrace> trace;
+    std::vector<execution::TraceSink*> sinks{&metrics};
+    if (i == 0 && !runs.options.trace.empty())
+      sinks.push_back(
+          &trace.emplace(runs.options.trace, runs.linked, job.model,
+                         traced(runs.linked, runs.options, runs.options.steps.warm_up)));
+    execution::Tee tee(sinks);
+    dry_run(runs.linked, runs.costs, disturber, steps.begun(), tee);
+    if (trace) trace->close();
+    out.push_back(metrics.finish());
+    tell(runs, i + 1);
+  }
+  return out;
+}
+
+#ifdef REHEARSE_HAS_SIM
+std::vector<execution::Metrics> run_simulated(const Runs& runs) {
+  const job::Job& job = runs.job;
+  sim::SeedOptions options;
+  options.seeds = runs.seeds;
+  options.samples_per_step = job.plan.schedule.global_batch;
+  options.steps = runs.options.steps;
+  options.stopping = stopping(job, runs.options, runs.repetition);
+  options.sim.fidelity =
+      runs.options.fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
+  options.sim.profile = runs.profile;
+  options.sim.slow = runs.slow;
+  options.processes.progress = [&](int done) { tell(runs, done); };
+  if (!runs.options.trace.empty())
+    options.sink = [&](int i) -> std::unique_ptr<execution::TraceSink> {
+      if (i != 0) return nullptr;
+      return std::make_unique<execution::ChromeTrace>(
+          runs.options.trace, runs.linked, job.model,
+          traced(runs.linked, runs.options, runs.options.steps.warm_up));
+    };
+  std::vector<execution::Metrics> out;
+  for (sim::SeedRun& run :
+       run_seeds(runs.linked, job.model, job.cluster, runs.costs, job.disturb, options))
+    out.push_back(std::move(run.metrics));
+  return out;
+}
+#else
+std::vector<execution::Metrics> run_simulated(const Runs& runs) {
+  throw InputError(fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none",
+                               name_of(runs.options.fidelity)));
+}
+#endif
+
+/// Why the measurements that the software rests on say nothing of this job; empty: they do, or a
+/// profile of real ranks replaces them.
+std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) {
+  if (!job.profile.empty() && costs.calibrated()) return "";
+  if (job.plan.fp8) return "no constant was fitted to steps in FP8";
+  const double replicas = std::max(1, job.plan.mesh.dp);
+  const double tokens = static_cast<double>(job.plan.schedule.global_batch) / replicas /
+                        std::max(1, job.plan.schedule.micro_batches) * job.model.seq_len;
+  const std::string why =
+      job.model.software.measured.outside(job.model.hidden, tokens, job.plan.mesh.world_size());
+  if (!why.empty()) return why;
+  const std::set<Id> nodes(job.plan.placement.node_of.begin(), job.plan.placement.node_of.end());
+  const bool tcp = std::ranges::any_of(job.cluster.links(),
+                                       [](const cluster::Link& link) { return link.tcp_mtu > 0; });
+  return nodes.size() > 1 && tcp ? "steps were measured with RDMA between nodes, not with TCP, "
+                                   "whose flows may be slower "
+                                   "than their link"
+                                 : "";
+}
+
+std::vector<std::string> warnings_of(const job::Job& job, const program::Program& program,
+                                     const costs::Costs& costs, const Study& study) {
+  std::vector<std::string> out;
+  if (!costs.calibrated()) {
+    std::set<std::string> kinds;
+    for (Id device : costs.rank_to_device())
+      if (!job.cluster.kind_of(device).calibrated) kinds.insert(job.cluster.kind_of(device).name);
+    if (!kinds.empty())
+      out.push_back(fmt::format("uncalibrated: the efficiency of {} is assumed, not measured",
+                                fmt::join(kinds, ", ")));
+  }
+  if (const std::string why = outside_of_measured(job, costs); !why.empty())
+    out.push_back(fmt::format("uncalibrated: software {}: {}", job.model.software.name, why));
+  if (study.saving && !study.saving->simulated)
+    out.push_back(fmt::format("checkpoints every {} steps are too rare: no simulated step has one",
+                              study.saving->every));
+  if (const int rare = rarest_left_out(program); rare > 0)
+    out.push_back(
+        fmt::format("exchanges every {} steps are too rare: no simulated step has one", rare));
+  if (study.memory.size() > 1 && job.plan.schedule.shares.empty())
+    out.push_back(fmt::format(
+        "unlike devices get equal work: the slowest sets the pace{}",
+        job.plan.mesh.dp > 1 ? "; with method.shares=speed, which many methods can have, faster "
+                               "replicas take more samples"
+                             : ""));
+  const int cores = job.cluster.shared_cores();
+  if (cores > 0 && study.world_size > cores)
+    out.push_back(fmt::format("oversubscribed: {} ranks share {} cores", study.world_size, cores));
+  return out;
+}
+
+std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const costs::Costs& costs) {
+  std::set<std::string> kinds;
+  for (Id device : costs.rank_to_device())
+    if (const cluster::DeviceKind& kind = cluster.kind_of(device); kind.idle.value == 0)
+      kinds.insert(kind.name);
+  return {kinds.begin(), kinds.end()};
+}
+
+}  // namespace
+
+execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyOptions& options,
+                                 int first) {
+  execution::TraceSelection out{
+      .first_step = first, .last_step = first + traced_steps - 1, .critical = options.critical};
+  const auto& roles = linked.program.roles;
+  if (linked.role_of.size() <= traced_ranks) return out;
+  const std::size_t each = std::max<std::size_t>(1, traced_ranks / roles.size());
+  for (const program::Role& role : roles)
+    for (std::size_t i = 0; i < std::min(each, role.ranks.size()); ++i)
+      out.ranks.push_back(role.ranks[i]);
+  std::sort(out.ranks.begin(), out.ranks.end());
+  return out;
+}
+
+Study predict(const job::Job& job, const StudyOptions& asked) {
+  StudyOptions options = asked;
+  Study out;
+  Stopwatch watch;
+  tell(job, options, "compiling and linking its program");
+  const link::LinkedProgram linked =
+      planner::fitting_program(job, [&] { out.compile_s = watch.lap(); });
+  out.link_s = watch.lap();
+  const int repeats = repetition(linked.program);
+  options.steps = whole_repetitions(options.steps, repeats);
+  const StudyOptions with_faults = options;
+  if (asked.faults) options.trace.clear();  // it shows the run with the events
+  // What is predicted: the same program in its last phase, with the host's lane where the host
+  // takes time.
+  out.last_phase = program::last_phase(linked.program);
+  std::optional<link::LinkedProgram> hosted;
+  if (job.model.software.busy_host() || out.last_phase > 1)
+    hosted = link::link(predicted_program_of(job));
+  const link::LinkedProgram& played = hosted ? *hosted : linked;
+  const std::optional<costs::Profile> profile = profile_of(job);
+  const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
+  const costs::Costs costs(played, job.model, job.cluster, job.plan.placement.rank_to_device,
+                           job.plan.optimizer, profile ? &*profile : nullptr, slow);
+  out.costs_s = watch.lap();
+
+  const Runs runs{job,
+                  options,
+                  played,
+                  costs,
+                  profile ? &*profile : nullptr,
+                  slow,
+                  random(job.disturb) ? options.seeds : 1,
+                  repeats};
+  tell(runs, 0);
+  const std::vector<execution::Metrics> metrics =
+      options.fidelity == Fidelity::analytic ? run_analytic(runs) : run_simulated(runs);
+  if (asked.faults)
+    out.faults = std::make_shared<FaultStudy>(
+        study_faults({job, with_faults, played, costs, runs.profile, slow, runs.seeds,
+                      stopping(job, options, runs.repetition).at_period},
+                     *asked.faults));
+  out.run_s = watch.lap();
+
+  out.method = job.plan.method;
+  out.subject = subject_of(job.model, job.cluster, job.plan);
+  out.world_size = linked.program.world_size;
+  out.servers = job.plan.mesh.servers;
+  out.mesh = linked.program.mesh;
+  out.shares = job.plan.schedule.shares;
+  for (Id device : costs.rank_to_device())
+    out.devices.push_back(job.cluster.devices()[device].name);
+  for (int i = 0; i < runs.seeds; ++i)
+    out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
+  out.fidelity = options.fidelity;
+  out.steps = {.most = options.steps.measured(),
+               .precision = stopping(job, options, runs.repetition).precision};
+  for (const execution::Metrics& m : metrics) {
+    out.steps.by_seed.push_back(m.steps_run);
+    out.steps.period = std::max(out.steps.period, m.period);
+  }
+  out.calibrated = costs.calibrated() && outside_of_measured(job, costs).empty();
+  out.summary = summarise(metrics);
+  if (out.calibrated && !profile) {
+    const CalibrationError error = calibration_error();
+    const execution::Spread& t = out.summary.step_time;
+    out.interval = {(t.mean - t.ci95) / error.factor, (t.mean + t.ci95) * error.factor};
+    out.interval_level = error.level;
+  }
+  out.collectives = collectives_used(linked.program);
+  out.automatic = job.plan.exchange.collective == program::Algorithm::automatic;
+  if (const plan::Exchange& x = job.plan.exchange; x.cycle_time)
+    out.fusion = {*x.cycle_time, x.bucket_bytes(), x.fused_after.size() + 1};
+  out.saving = saving_of(job, played, costs);
+  out.memory = planner::device_needs(linked, job.cluster, job.plan.placement.rank_to_device);
+  out.program_hash = linked.hash;
+  out.cluster_hash = job.cluster.hash();
+  out.idle_unknown = idle_unknown(job.cluster, costs);
+  out.warnings = warnings_of(job, linked.program, costs, out);
+  warn_of_encryption(job, profile, out.warnings);
+  check_finite(to_json(out));
+  return out;
+}
+
+}  // namespace rehearse::study

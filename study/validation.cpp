@@ -1,0 +1,235 @@
+#include "study/validation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/config.h"
+#include "engine/base/csv.h"
+#include "engine/base/data_dir.h"
+#include "engine/base/errors.h"
+#include "engine/base/names.h"
+#include "engine/base/units.h"
+#include "engine/costs/ping_pong.h"
+#include "engine/planner/fitting.h"
+#include "study/collective_study.h"
+#include "study/decision.h"
+#include "study/load.h"
+
+namespace rehearse::study {
+namespace {
+
+/// What was measured: a positive number of seconds, or of bytes with a unit.
+double measured(const CsvTable& table, const std::string& file, std::size_t row, Measured kind) {
+  const bool bytes = kind == Measured::memory;
+  const char* column = bytes ? "bytes" : "seconds";
+  const std::string& text = table.rows[row][table.column(column)];
+  try {
+    std::size_t end = text.size();
+    const double value = bytes ? parse_bytes(text).value : std::stod(text, &end);
+    if (end == text.size() && value > 0 && std::isfinite(value)) return value;
+  } catch (const std::exception&) {
+  }
+  throw InputError(fmt::format("{}: row {}: {} = \"{}\" must be {}", file, row + 1, column, text,
+                               bytes ? "a positive size, as in 66.5GiB" : "a positive number"));
+}
+
+}  // namespace
+
+std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use,
+                                             Measured kind) {
+  const CsvTable table = load_csv(file);
+  const bool states_use = needs_use || table.column("use") != table.columns.size();
+  for (const char* needed : {"row", "use", kind == Measured::memory ? "bytes" : "seconds"})
+    if (table.column(needed) == table.columns.size() &&
+        (states_use || needed != std::string("use")))
+      throw InputError(fmt::format("{}:1: no column \"{}\"", file, needed));
+  std::vector<ValidationRow> out;
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    const std::vector<std::string>& fields = table.rows[r];
+    const std::string use = states_use ? fields[table.column("use")] : "calibrate";
+    if (use != "calibrate" && use != "check")
+      throw InputError(
+          fmt::format("{}: row {}: use = \"{}\" must be calibrate or check", file, r + 1, use));
+    ValidationRow& row = out.emplace_back();
+    row.name = fields[table.column("row")];
+    row.calibrates = use == "calibrate";
+    row.measured = measured(table, file, r, kind);
+    for (std::size_t c = 0; c < fields.size(); ++c)
+      if (table.columns[c].find('.') != std::string::npos)
+        row.overrides.push_back(table.columns[c] + "=" + fields[c]);
+  }
+  return out;
+}
+
+std::vector<ValidationSet> validation_sets() {
+  const std::filesystem::path folder = data_dir() / "validation";
+  const Config file = Config::load((folder / "sets.toml").string());
+  std::vector<ValidationSet> out;
+  for (const Config& c : file.sections("set")) {
+    ValidationSet& set = out.emplace_back();
+    set.name = c.text("name", std::nullopt);
+    set.summary = c.text("summary", std::nullopt);
+    set.source = c.text("source", std::nullopt);
+    set.peers = c.text("peers", "");
+    set.goal = c.number("goal", 0, between(0, 100));
+    set.file = (folder / (set.name + ".toml")).string();
+    set.kind = *from_name<Measured>(c.text("kind", "job", names_of<Measured>()));
+    set.rows = read_measurements((folder / (set.name + ".csv")).string(), true, set.kind);
+  }
+  file.finish();
+  return out;
+}
+
+std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names) {
+  std::vector<ValidationSet> all = validation_sets(), out;
+  if (names.empty()) return all;
+  std::vector<std::string> known;
+  for (const ValidationSet& set : all) known.push_back(set.name);
+  for (const std::string& name : names) {
+    const auto at = std::find(known.begin(), known.end(), name);
+    if (at == known.end()) {
+      const std::string near = nearest(name, known);
+      throw InputError(fmt::format("validation set \"{}\" is not known; {}known: {}", name,
+                                   near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
+                                   fmt::join(known, ", ")));
+    }
+    out.push_back(all[std::size_t(at - known.begin())]);
+  }
+  return out;
+}
+
+Study predict_step(const job::Job& job, Fidelity fidelity) {
+  return predict(job, {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
+}
+
+double predict_memory(const job::Job& job) {
+  const link::LinkedProgram linked = planner::linked_program(job);
+  std::int64_t most = 0;
+  for (const link::RoleMemory& memory : linked.memory) most = std::max(most, memory.total());
+  return static_cast<double>(most);
+}
+
+Validation validate(const ValidationSet& set, Fidelity fidelity,
+                    const std::vector<std::string>& overrides, bool explained,
+                    const std::function<void(const ValidationRow&)>& each) {
+  Validation out{.set = &set};
+  for (const ValidationRow& row : set.rows) {
+    each(row);
+    Prediction& one = out.rows.emplace_back();
+    one.row = &row;
+    std::vector<std::string> keys = row.overrides;
+    keys.insert(keys.end(), overrides.begin(), overrides.end());
+    try {
+      if (set.kind == Measured::collective) {
+        one.predicted = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
+        continue;
+      }
+      job::Job job = load(set.file, keys);
+      decide_plan(job, nullptr);
+      if (set.kind == Measured::memory) {
+        one.predicted = predict_memory(job);
+        continue;
+      }
+      const Study s = predict_step(job, fidelity);
+      if (explained) one.explanation = explain(job);
+      one.predicted = s.summary.step_time.mean;
+      one.bubble = s.summary.bubble_fraction;
+      one.exposed = s.summary.exposed_comm_s;
+    } catch (const InputError& error) {
+      one.refusal = error.what();
+    }
+  }
+  return out;
+}
+
+Accuracy accuracy(const Validation& validation, bool calibrates) {
+  Accuracy out;
+  std::vector<double> errors;
+  for (const Prediction& p : validation.rows) {
+    if (p.row->calibrates != calibrates) continue;
+    if (!p.refusal.empty()) {
+      ++out.refused;
+      continue;
+    }
+    errors.push_back(std::abs(p.error()));
+    out.bias += p.error();
+  }
+  out.rows = static_cast<int>(errors.size());
+  if (errors.empty()) return out;
+  for (const double e : errors) out.mean += e / out.rows;
+  out.bias /= out.rows;
+  out.worst = *std::max_element(errors.begin(), errors.end());
+  out.median = costs::median(std::move(errors));
+  return out;
+}
+
+namespace {
+
+/// |ln(predicted / measured)| of the rows of step times that are (not) used to fit.
+std::vector<double> distances(const std::vector<Validation>& all, bool calibrates) {
+  std::vector<double> out;
+  for (const Validation& v : all)
+    for (const Prediction& p : v.rows)
+      if (v.set->kind == Measured::job && p.refusal.empty() && p.row->calibrates == calibrates)
+        out.push_back(std::abs(std::log(p.predicted / p.row->measured)));
+  return out;
+}
+
+}  // namespace
+
+std::optional<CalibrationError> fitted_error(const std::vector<Validation>& all, double level) {
+  std::vector<double> rows = distances(all, true);
+  if (rows.empty()) return std::nullopt;
+  std::sort(rows.begin(), rows.end());
+  const auto at = static_cast<std::size_t>(std::ceil(level * static_cast<double>(rows.size())));
+  return CalibrationError{.level = level,
+                          .factor = std::exp(rows[std::max<std::size_t>(at, 1) - 1])};
+}
+
+std::optional<double> coverage(const std::vector<Validation>& all, const CalibrationError& error) {
+  const std::vector<double> rows = distances(all, false);
+  if (rows.empty()) return std::nullopt;
+  const auto inside = std::count_if(rows.begin(), rows.end(), [&](double distance) {
+    return distance <= std::log(error.factor);
+  });
+  return static_cast<double>(inside) / static_cast<double>(rows.size());
+}
+
+nlohmann::ordered_json to_json(const Validation& v) {
+  using Json = nlohmann::ordered_json;
+  const auto summary = [&](bool calibrates) {
+    const Accuracy a = accuracy(v, calibrates);
+    const auto known = [&](double error) { return a.rows > 0 ? Json(error) : Json(); };
+    return Json{{"rows", a.rows},
+                {"refused", a.refused},
+                {"mean_abs_error", known(a.mean)},
+                {"median", known(a.median)},
+                {"worst", known(a.worst)},
+                {"bias", known(a.bias)}};
+  };
+  const bool bytes = v.set->kind == Measured::memory;
+  const char* const measured = bytes ? "measured_bytes" : "measured_s";
+  const char* const predicted = bytes ? "predicted_bytes" : "predicted_s";
+  Json rows = Json::array();
+  for (const Prediction& p : v.rows) {
+    Json row{{"row", p.row->name},
+             {"use", p.row->calibrates ? "calibrate" : "check"},
+             {measured, p.row->measured}};
+    if (!p.refusal.empty())
+      row["refused"] = p.refusal;
+    else
+      row.update(Json{{predicted, p.predicted}, {"error", p.error()}});
+    if (p.refusal.empty() && v.set->kind == Measured::job)
+      row.update(Json{{"bubble_fraction", p.bubble}, {"exposed_comm_s", p.exposed}});
+    if (p.explanation) row["explain"] = explanation_json(*p.explanation, p.predicted);
+    rows.push_back(std::move(row));
+  }
+  return {{"set", v.set->name},         {"summary", v.set->summary},   {"source", v.set->source},
+          {"peers", v.set->peers},      {"goal_percent", v.set->goal}, {"check", summary(false)},
+          {"calibrate", summary(true)}, {"rows", std::move(rows)}};
+}
+
+}  // namespace rehearse::study
