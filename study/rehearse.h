@@ -1,5 +1,5 @@
 // The C++ interface of librehearse.so: reads a job, predicts its step, compares methods.
-// docs/library.md says how to link it; examples/compare_methods.cpp is a whole program.
+// docs/cpp.md says how to link it; examples/compare_methods.cpp is a whole program.
 //
 // The numbers are those of `rehearse simulate` and `rehearse compare`, and equal arguments give
 // equal numbers. A program may call these functions as often as it likes, from one thread at a
