@@ -91,10 +91,8 @@ std::string steps_of(const job::Job& job, const link::LinkedProgram& linked,
 void expect_all_go_on(int servers) {
   ScratchFolder data, out;
   write_training_data(data);
-  job::Job job = conformance_job({.method = "ps-async",
-                                  .mesh = {.dp = 2, .servers = servers},
-                                  .schedule = {.global_batch = 128}},
-                                 data.path(), 12);
+  const job::Job job = conformance_job(
+      {.method = "ps-async", .mesh = {.dp = 2, .servers = servers}}, data.path(), 12);
   const link::LinkedProgram linked = link::link(program_of(job));
   Pace pace;
   const std::vector<Outcome> outcomes = run_ranks(2 + servers, [&](const Environment& environment) {

@@ -119,7 +119,7 @@ TEST(OrderOf, AnAsynchronousWorkerIsNotHeldUpByASlowOne) {
   write_training_data(data);
   constexpr int updates_wanted = 2 * 30;
   job::Job job = conformance_job(
-      {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 64}},
+      {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 16}},
       data.path(), updates_wanted / 2);
   // The factor multiplies the time that the op took on this rank. It is large, so that the slow
   // worker is slower however the operating system schedules the processes: one step of it takes
