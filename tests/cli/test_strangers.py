@@ -15,7 +15,6 @@ from recovery_case import sets
 from strangers import PATIENCE, children, descriptors, listening, secret_of, visit
 from test_multi_host import free_port
 
-
 # A step is the same in runs of different length.
 SAME = {"train.schedule": "constant", "train.warmup_steps": 0, "train.lr": 1e-3}
 
