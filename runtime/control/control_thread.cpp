@@ -191,8 +191,12 @@ void Control::Impl::turn() {
   poll(wait.data(), wait.size(), milliseconds_until(next_beat));
   const auto now = Clock::now();
   const auto gap = now - std::exchange(last_turn, now);
-  // A long gap means that this process was suspended: then the supervisor was not silent.
-  if (gap > 4 * to_duration(options.heartbeat)) heard += gap;
+  // A long gap means that this process was suspended: then the supervisor was not silent, and no
+  // thread of this process could end.
+  if (gap > 4 * to_duration(options.heartbeat)) {
+    heard += gap;
+    judged_at += gap;
+  }
   if (wait[0].revents != 0) clear(wake.get());
   pass_on_interrupt(now);
   if (!connection) {

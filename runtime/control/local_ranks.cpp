@@ -340,9 +340,10 @@ void LocalRanks::reap() {
     if (WIFSIGNALED(status) && signal_ == 0) {
       // Not a signal that the launcher passed on: the run has failed.
       p.status = failed_status;
-      // What the launcher itself kills was still there.
-      if (!p.killed) died_.push_back(p.rank);
-      if (!failed_) {
+      // What the launcher itself kills was still there. Of the others each is said: the rank that
+      // died first may be found after one that has ended because of it.
+      if (!p.killed) {
+        died_.push_back(p.rank);
         RankOutput::say(fmt::format("rehearse: rank {} (pid {}) was ended by signal {} ({})\n",
                                     p.rank, p.pid, WTERMSIG(status),
                                     sigabbrev_np(WTERMSIG(status))));

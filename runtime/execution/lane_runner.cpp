@@ -10,12 +10,6 @@
 namespace rehearse::runtime {
 namespace {
 
-// A counter is so many times the number of issued instances, and in the lowest bits how often its
-// waiters were woken because the run ends sooner.
-constexpr std::int32_t unit = 16;
-// Value of all counters after a stop: it satisfies every wait.
-constexpr std::int32_t released = 1 << 30;
-
 // The host issues an op when the device has ended it in the last step but one.
 constexpr std::int64_t run_ahead = 2;
 // Events of so many steps are kept for each op. A lane that waits for a step whose event already
@@ -124,7 +118,7 @@ LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> la
       ops_(ops),
       // Where an op runs while it is issued, lanes must not wait for each other's ops.
       turnstile_(device.asynchronous() ? std::move(turns) : std::vector<Turn>()),
-      issued_(std::make_unique<Counter[]>(ops)),
+      issued_(std::make_unique<IssueCounter[]>(ops)),
       stamps_(lanes_.size()) {
   if (main_lane_ < lanes_.size()) step_end_ = last_of(lanes_[main_lane_]);
   for (const TaskLane& lane : lanes_) {
@@ -149,7 +143,7 @@ void LaneRunner::keep_stamps(std::size_t ops) {
 }
 
 std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
-  for (std::size_t i = 0; i < ops_; ++i) issued_[i].value.store(0, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < ops_; ++i) issued_[i].restart();
   turnstile_.begin(first, last);
   ended_.clear();
   first_ = first;
@@ -249,9 +243,7 @@ void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
     ended_.push_back(step);
     deliver(1);
   }
-  std::atomic<std::int32_t>& counter = issued_[task.op].value;
-  counter.fetch_add(unit, std::memory_order_release);
-  counter.notify_all();
+  issued_[task.op].add();
   if (pulses_) {
     pulse_.fetch_add(1, std::memory_order_release);
     pulse_.notify_all();
@@ -309,7 +301,7 @@ bool LaneRunner::open(std::int64_t step) {
 bool LaneRunner::satisfied(const Task& task, std::int64_t step) const {
   for (const link::Wait& wait : task.waits) {
     const std::int64_t needed = step - wait.lag - first_ + 1;
-    if (needed > issued_[wait.op].value.load(std::memory_order_acquire) / unit) return false;
+    if (needed > IssueCounter::issued(issued_[wait.op].look())) return false;
   }
   return true;
 }
@@ -320,14 +312,13 @@ void LaneRunner::wait_for(const TaskLane& lane, const Task& task, std::int64_t s
     lane.progress->enter(LaneState::dependent, step, task.op);
   for (const link::Wait& wait : task.waits) {
     const std::int64_t needed = step - wait.lag - first_ + 1;
-    const std::atomic<std::int32_t>& counter = issued_[wait.op].value;
-    std::int32_t value = counter.load(std::memory_order_acquire);
-    while (value / unit < needed) {
-      // Read after the counter: who lowers the end changes the counter after that, so either the
-      // new end is seen here, or the counter no longer has this value and the wait returns.
+    const IssueCounter& counter = issued_[wait.op];
+    for (IssueCounter::Seen seen = counter.look(); IssueCounter::issued(seen) < needed;
+         seen = counter.look()) {
+      // Read after the counter: who lowers the end wakes the counter after that, so either the new
+      // end is seen here, or the counter is no longer as it was seen and the wait returns.
       if (step >= end_) return;
-      counter.wait(value, std::memory_order_acquire);  // spins a little, then sleeps
-      value = counter.load(std::memory_order_acquire);
+      counter.wait(seen);
     }
   }
 }
@@ -338,13 +329,7 @@ void LaneRunner::end_after(std::int64_t step) {
     if (end <= step + 1) return;  // a lane lowers the end at most once
   } while (!end_.compare_exchange_weak(end, step + 1));
   turnstile_.end(step + 1);
-  for (std::size_t i = 0; i < ops_; ++i) {
-    std::atomic<std::int32_t>& counter = issued_[i].value;
-    std::int32_t value = counter;
-    while (!counter.compare_exchange_weak(value, value - value % unit + (value + 1) % unit)) {
-    }
-    counter.notify_all();
-  }
+  for (std::size_t i = 0; i < ops_; ++i) issued_[i].wake();
   pulse_.fetch_add(1);
   pulse_.notify_all();
 }
@@ -356,10 +341,7 @@ void LaneRunner::stop(std::exception_ptr error, const std::string& what) {
     error_ = std::move(error);
     stopped_ = true;
   }
-  for (std::size_t i = 0; i < ops_; ++i) {
-    issued_[i].value.store(released, std::memory_order_release);
-    issued_[i].value.notify_all();
-  }
+  for (std::size_t i = 0; i < ops_; ++i) issued_[i].release();
   pulse_.fetch_add(1);
   pulse_.notify_all();
   end_.store(first_);  // lanes that are between two ops end, too

@@ -20,6 +20,7 @@
 #include "engine/program/program.h"
 #include "runtime/control/control.h"
 #include "runtime/device/device.h"
+#include "runtime/execution/issue_counter.h"
 #include "runtime/execution/turnstile.h"
 
 namespace rehearse::runtime {
@@ -84,11 +85,6 @@ class LaneRunner {
   const std::vector<std::vector<OpTimes>>& stamps() const { return stamps_; }
 
  private:
-  /// The number of issued instances, and how often waiting threads were woken for another reason.
-  struct alignas(64) Counter {
-    std::atomic<std::int32_t> value = 0;
-  };
-
   void run_lane(std::size_t lane);
   // Both return false when the run was stopped.
   bool run_in_order(std::size_t lane);
@@ -117,7 +113,7 @@ class LaneRunner {
   std::vector<std::shared_ptr<Event>> events_ = {};    // see `event`
   Turnstile turnstile_;
   std::deque<std::int64_t> ended_ = {};  // steps whose `stepped` has not been called
-  std::unique_ptr<Counter[]> issued_;
+  std::unique_ptr<IssueCounter[]> issued_;
   std::atomic<std::int32_t> pulse_ = 0;  // changes with every op; lanes by arrival wait on it
   bool pulses_ = false;
   std::atomic<bool> stopped_ = false;

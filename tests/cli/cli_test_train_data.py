@@ -12,7 +12,7 @@ JOB = """model.name = "gpt-tiny"
 cluster.name = "this-machine"
 method = {{ name = "ddp", dp = 2 }}
 train = {{ global_batch = 8, steps = {steps}, lr = 1e-2, data = "{tokens}", out = "{out}" }}
-run = {{ threads = 1, timeout = "30s" }}
+run = {{ threads = 1, timeout = "10min" }}
 """
 
 

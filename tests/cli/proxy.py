@@ -51,13 +51,28 @@ def preload(folder, source):
 class Harm:
     """What is done once to one direction of the first connection for `purpose`, from rank `caller` if it is stated. `back`: to what the
     listener sends. `change_at`: that byte after the handshake is changed. `insert`: these bytes come between two messages, which must
-    be in the clear; not before `now` is set."""
+    be in the clear: after so many bytes of that connection, or, if it is one for control, of any one for data. The latter carries no
+    more until then, so that no run ends before."""
 
-    def __init__(self, purpose=DATA, caller=None, back=False, change_at=None, insert=b""):
+    def __init__(self, purpose=DATA, caller=None, back=False, change_at=None, insert=b"", after=0):
         self.purpose, self.caller, self.back, self.change_at, self.insert = purpose, caller, back, change_at, insert
-        self.now = threading.Event()
-        self.done = False
+        self.after = after
+        self.due, self.finished = threading.Event(), threading.Event()
         self.victim = None  # the connection that it is done to
+
+    @property
+    def done(self):
+        return self.finished.is_set()
+
+    def hold(self, connection):
+        """Before a connection carries more."""
+        if not self.insert or connection.purpose != DATA or len(connection.carried) <= self.after:
+            return
+        if self.purpose == CONTROL:
+            self.due.set()
+            self.finished.wait()
+        elif connection is self.victim:
+            self.due.set()
 
     def strikes(self, connection, back):
         fits = connection.purpose == self.purpose and self.caller in (None, connection.caller) and back == self.back
@@ -163,6 +178,8 @@ class Proxy:
             return data
         if not back:
             connection.carried += rest
+        if self.harm is not None:
+            self.harm.hold(connection)
         with self._lock:
             if self.harm is None or not self.harm.strikes(connection, back):
                 return data
@@ -173,15 +190,15 @@ class Proxy:
         direction.passed += len(data)
         if not 0 <= at < len(data):
             return data
-        self.harm.done = True
+        self.harm.finished.set()
         return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
     def _inserted(self, data, direction):
         out = bytearray()
         while data:
-            if direction.between_messages() and self.harm.now.is_set() and not self.harm.done:
+            if direction.between_messages() and self.harm.due.is_set() and not self.harm.done:
                 out += self.harm.insert
-                self.harm.done = True
+                self.harm.finished.set()
             n = direction.message(data, HEADERS[self.harm.purpose])
             out += data[:n]
             data = data[n:]

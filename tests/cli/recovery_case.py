@@ -20,7 +20,9 @@ def sets(keys):
 
 class RecoveryCase(TrainingCase):
     def losses_of(self, out):
-        rows = map(json.loads, (self.tmp / out / "metrics.jsonl").read_text().splitlines())
+        """The loss of each step that a run has written so far, without a line that it is writing."""
+        lines = (self.tmp / out / "metrics.jsonl").read_text().splitlines(keepends=True)
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
         return {row["step"]: row["loss"] for row in rows if "loss" in row}
 
     def recoveries(self, out):
@@ -39,7 +41,7 @@ class RecoveryCase(TrainingCase):
 
     def kill_after(self, child, out, steps, rank):
         """Kills a rank when a checkpoint of a later step than `steps` is there. Returns the newest step then."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not (found := self.checkpoints(out)) or found[-1] <= steps:
             self.assertIsNone(child.poll())
             self.assertLess(time.monotonic(), deadline)
@@ -49,7 +51,7 @@ class RecoveryCase(TrainingCase):
 
     def pids_after(self, child, out, steps):
         """The process of each rank, once so many steps are done."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not (self.tmp / out / "metrics.jsonl").exists() or len(self.losses_of(out)) < steps:
             self.assertIsNone(child.poll())
             self.assertLess(time.monotonic(), deadline)

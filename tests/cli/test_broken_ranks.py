@@ -79,18 +79,19 @@ class BrokenRanks(RecoveryCase):
 
     def disturbed(self, out, ranks, keys, harm):
         """A run to which harm is done after three steps. Returns what it said and its exit status."""
-        harm = Harm(harm.purpose, harm.caller, harm.back, insert=harm.insert)
+        command = self.command(out, ranks, keys)
+        sent = self.json("simulate", self.job(), "--fidelity", "analytic", *command[command.index("--set") :])["bytes_sent_per_rank"][
+            "mean"
+        ]
+        harm = Harm(harm.purpose, harm.caller, harm.back, insert=harm.insert, after=3 * sent)
         proxy = Proxy(self.tmp, harm)
         self.addCleanup(proxy.close)
-        with subprocess.Popen(
-            [REHEARSE, *self.command(out, ranks, keys)], stderr=subprocess.PIPE, text=True, env=proxy.environment()
-        ) as run:
-            self.addCleanup(run.kill)
-            self.pids_after(run, out, 3)
-            harm.now.set()
-            said = run.communicate(timeout=PATIENCE)[1]
+        self.addCleanup(harm.finished.set)
+        done = subprocess.run(
+            [REHEARSE, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=proxy.environment(), timeout=PATIENCE
+        )
         self.assertTrue(harm.done)
-        return said, run.returncode
+        return done.stderr, done.returncode
 
     def check(self, case):
         harm, keys, what = CASES[case]

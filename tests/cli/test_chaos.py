@@ -90,7 +90,7 @@ class Chaos(TrainingCase):
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(runs)}
         ) as child:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE
             while not list(runs.glob("*/*/out/metrics.jsonl")):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.02)

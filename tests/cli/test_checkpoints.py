@@ -126,7 +126,7 @@ class Checkpoints(TrainingCase):
         for kill in range(6):
             with subprocess.Popen([*command, *(["--resume"] if kill else [])], stderr=subprocess.DEVNULL) as child:
                 before = self.checkpoints(out)
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + PATIENCE
                 while self.checkpoints(out) == before and time.monotonic() < deadline:
                     time.sleep(0.01)
                 time.sleep(draw.uniform(0, 0.1))

@@ -19,7 +19,7 @@ REAL = """model.name = "{model}"
 cluster.name = "this-machine"
 method = {{ name = "ddp" }}
 train = {{ global_batch = 2, steps = 3, seq_len = 2048, lr = 1e-2, data = "{tokens}" }}
-run = {{ threads = 1, timeout = "60s" }}
+run = {{ threads = 1, timeout = "10min" }}
 """
 WAYS = ("ring", "zigzag", "ulysses")
 

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 
 import pytest
-from cli_test_case import REHEARSE, ROOT, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
 
 UPDATE = os.environ.get("REHEARSE_UPDATE") == "1"
 # These commands train; tests of their own run them with small data.
@@ -23,7 +23,7 @@ class Documents(CliTestCase):
     def output(self, line):
         words = shlex.split(line)
         self.assertEqual(words[0], "rehearse", line)
-        done = subprocess.run([REHEARSE, *words[1:]], capture_output=True, text=True, timeout=120, cwd=self.tmp)
+        done = subprocess.run([REHEARSE, *words[1:]], capture_output=True, text=True, timeout=PATIENCE, cwd=self.tmp)
         self.assertEqual(done.returncode, 0, f"{line}\n{done.stderr}")
         return done.stdout
 

@@ -58,7 +58,7 @@ class Elastic(TrainingCase):
         return [one["ranks"] for one in (json.loads(path.read_text()) for path in found) if not one["over"]]
 
     def until(self, what, *alive):
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while not what():
             for child in alive:
                 self.assertIsNone(child.poll(), child.poll() is not None and child.stderr.read())

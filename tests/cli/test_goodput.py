@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import pytest
-from cli_test_case import REHEARSE, ROOT, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
 from test_node_checkpoints import PLATFORM
 
 JOB = """model.name = "gpt2-124m"
@@ -273,7 +273,7 @@ class Study(CliTestCase):
         done = subprocess.run(
             [ROOT / "tools/python", ROOT / "experiments/goodput/goodput.py", "-o", self.tmp, "--reduced", "--seeds", "2",
              "--jobs", "1,024 GPUs"],
-            capture_output=True, text=True, timeout=280, env={**os.environ, "REHEARSE": REHEARSE},
+            capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "REHEARSE": REHEARSE},
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads((self.tmp / "goodput.json").read_text())

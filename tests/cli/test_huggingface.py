@@ -12,7 +12,7 @@ JOB = """model.name = "{model}/config.json"
 cluster = {{ name = "this-machine:2", world_size = 2 }}
 method = {{ name = "{method}" }}
 train = {{ global_batch = {windows}, seq_len = {length}, steps = 1, lr = 1e-30, data = "{data}", out = "{out}" }}
-run = {{ threads = 1, timeout = "30s" }}
+run = {{ threads = 1, timeout = "10min" }}
 """
 
 

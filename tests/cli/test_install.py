@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from cli_test_case import ROOT
+from cli_test_case import PATIENCE, ROOT
 from cli_test_train_data import TrainingCase
 
 BUILD = pathlib.Path(os.environ.get("REHEARSE_BUILD", ROOT / "build"))
@@ -32,7 +32,7 @@ class Installed(TrainingCase):
 
     def run_it(self, *arguments, expect=0):
         command = [self.prefix / "bin/rehearse", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=self.elsewhere)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=self.elsewhere)
         self.assertEqual(done.returncode, expect, f"{command}\n{done.stdout}\n{done.stderr}")
         return done
 

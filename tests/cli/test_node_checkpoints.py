@@ -86,7 +86,7 @@ class NodeCheckpoints(TrainingCase):
         return [row["step"] for row in rows if "loss" in row]
 
     def await_steps(self, out, steps, *children):
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while len(self.steps_in(out)) < steps:
             self.assertTrue(all(child.poll() is None for child in children))
             self.assertLess(time.monotonic(), deadline)
@@ -97,14 +97,14 @@ class NodeCheckpoints(TrainingCase):
 
     def remove(self, folder):
         """Removes a folder into which ranks may still write."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while folder.exists():
             shutil.rmtree(folder, ignore_errors=True)
             self.assertLess(time.monotonic(), deadline, f"{folder} comes back again and again")
 
     def await_stop(self, pid):
         """Returns when no thread of the process runs any more, after a SIGSTOP."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while not all(re.search(r"^State:\tT", status, re.M) for status in thread_states(pid)):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.001)

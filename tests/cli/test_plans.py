@@ -213,7 +213,7 @@ class Trained(Planned):
     def test_adds_what_was_measured(self):
         train = f'train = {{ steps = 6, data = "{TOKENS}", out = "{self.tmp}/out" }}\n'
         jitter = "disturb = { compute_jitter = 0.5, link_jitter = 0.5 }\n"
-        job = self.planned(more=train + jitter + 'run = { threads = 1, timeout = "30s" }\n')
+        job = self.planned(more=train + jitter + 'run = { threads = 1, timeout = "10min" }\n')
         self.rehearse("simulate", job, "--seeds", "2")
         self.rehearse("train", job, "--nproc", "2", "--rehearsed")
         [run] = json.loads(self.rehearsal.read_text())["runs"]

@@ -40,7 +40,7 @@ class Recovery(RecoveryCase):
     def test_before_the_first_checkpoint_the_run_begins_anew(self):
         keys = {"recovery.restarts": 1, "train.save_every": 0, "train.steps": 200}
         with self.start("anew", 2, keys) as child:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE
             while not (self.tmp / "anew/metrics.jsonl").exists() or len(self.losses_of("anew")) < 3:
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.01)
@@ -77,7 +77,7 @@ class Recovery(RecoveryCase):
             while not (self.tmp / "spared/recoveries.jsonl").exists():
                 time.sleep(0.01)
             self.kill_after(child, "spared", first, 0)  # rank 0: a new process takes its place, no spare is left
-            gone = time.monotonic() + 30
+            gone = time.monotonic() + PATIENCE
             while survivor in ranks_of(child.pid).values():
                 self.assertLess(time.monotonic(), gone)
             text, said = child.communicate(timeout=PATIENCE)
@@ -257,7 +257,7 @@ class Recovery(RecoveryCase):
         keys = {"train.steps": 40} | keys
         self.whole("whole", 2, keys)
         with self.start("struck", 2, keys | {"recovery.restarts": 20}, "--faults", trace) as child:
-            _, said = child.communicate(timeout=240)
+            _, said = child.communicate(timeout=PATIENCE)
         self.said = said
         self.assertEqual(child.returncode, 0, said)
         lines = (self.tmp / "struck/faults.jsonl").read_text().splitlines()

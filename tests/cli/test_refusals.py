@@ -36,7 +36,7 @@ class Sizes(CliTestCase):
                         f"cluster.name={cluster}",
                         "--set",
                         "method.pp=100000",
-                        timeout=20,
+                        timeout=120,
                         says=['"method.pp"', "gpt-demo has 4; at most 4"],
                     )
 

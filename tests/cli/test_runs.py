@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import REHEARSE
+from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TOKENS, TrainingCase
 from endless_training import ranks_of
 
@@ -51,7 +51,7 @@ class Runs(TrainingCase):
         slow = ["--set", "train.save_every=6", "--set", "disturb.stragglers=[{rank=1,factor=6.0}]"]
         command = [REHEARSE, "train", self.job(30), *TWO, *same, *slow, "--quiet"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE
             while not self.out() or self.steps()[-1] < int(self.out()[-1][5:]) + 2:
                 self.assertLess(time.monotonic(), deadline)
                 self.assertIsNone(child.poll())

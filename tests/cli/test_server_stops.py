@@ -22,7 +22,6 @@ class ServerStops(RecoveryCase):
             "train.lr": 3e-4,  # with larger steps, losses of asynchronous workers jump now and then
             "checkpoint.kind": "sharded",
             "train.save_every": saving,
-            "run.timeout": "20s",
         }
 
     def own_steps(self, out, step):
@@ -61,7 +60,7 @@ class ServerStops(RecoveryCase):
         self.assertGreaterEqual(own[1], 2)
 
     def test_at_a_signal_and_on(self):
-        keys = self.keys(3, 7) | {"train.steps": 4000, "disturb.stragglers": "[{rank = 0, factor = 4}]"}
+        keys = self.keys(3, 7) | {"train.steps": 1000000, "disturb.stragglers": "[{rank = 0, factor = 4}]"}
         for more in ((), ("--resume",)):
             with self.start("cut", WORKERS + 3, keys, *more) as child:
                 done = max(self.losses_of("cut"), default=0) if more else 0

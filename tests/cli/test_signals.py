@@ -28,7 +28,7 @@ class Signals(TrainingCase):
         command = [REHEARSE, "train", self.job(ENDLESS), "--overwrite", *map(str, more)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as child:
             try:
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + PATIENCE
                 while not (self.tmp / "out/metrics.jsonl").exists() or len(self.losses()) < steps:
                     self.assertIsNone(child.poll())
                     self.assertLess(time.monotonic(), deadline)

@@ -11,8 +11,12 @@ import time
 import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
+from recovery_case import sets
 from strangers import PATIENCE, children, descriptors, listening, secret_of, visit
 from test_multi_host import free_port
+
+# A step is the same in runs of different length.
+SAME = {"train.schedule": "constant", "train.warmup_steps": 0, "train.lr": 1e-3}
 
 
 class Strangers(TrainingCase):
@@ -47,7 +51,7 @@ class Strangers(TrainingCase):
 
     def check(self, ranks, times):
         folder = self.tmp / "disturbed"
-        run = self.begin(ranks, folder)
+        run = self.begin(ranks, folder, *(f"{key}={value}" for key, value in SAME.items()))
         pids = children(run.pid)
         self.assertEqual(len(pids), ranks)
         places = sorted(set().union(*map(listening, pids)))
@@ -64,9 +68,9 @@ class Strangers(TrainingCase):
         checkpoint = max(path.name for path in (folder / "out").glob("step-????????"))
 
         alone = self.tmp / "alone"
-        run = self.begin(ranks, alone, f"train.save_every={int(checkpoint.removeprefix('step-'))}")
-        self.until(lambda: (alone / "out" / checkpoint).exists())
-        self.end(run)
+        alone.mkdir()
+        job = self.job(int(checkpoint.removeprefix("step-")), folder=alone)
+        self.rehearse("train", job, "--nproc", ranks, *sets({"method.dp": ranks} | SAME))
         self.assertEqual(self.weights(folder, checkpoint), self.weights(alone, checkpoint))
 
     def test_doctor_lists_the_ports_of_a_run(self):

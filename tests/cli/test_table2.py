@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_test_case import REHEARSE, ROOT, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
 from test_experiments import differences
 
 sys.path.insert(0, str(ROOT / "experiments/table2"))
@@ -44,7 +44,7 @@ class Table2(CliTestCase):
         self.assertEqual(headings, list(expected["readings"]))
         done = subprocess.run(
             [ROOT / "tools/python", FOLDER / "table2.py", "-o", self.tmp, "--seeds", "1"],
-            capture_output=True, text=True, timeout=290, env={**os.environ, "REHEARSE": REHEARSE},
+            capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "REHEARSE": REHEARSE},
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads((self.tmp / "table2.json").read_text())

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_test_case import REHEARSE, ROOT, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
 
 SCRIPT = ROOT / "experiments/testbed/network_bound.py"
 sys.path[:0] = [str(ROOT), str(SCRIPT.parent), str(ROOT / "experiments")]
@@ -20,7 +20,7 @@ import recovery  # noqa: E402
 class TestbedRuns(CliTestCase):
     def script(self, *arguments, status=0, **env):
         command = [ROOT / "tools/python", SCRIPT, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=os.environ | {"REHEARSE": REHEARSE} | env)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=os.environ | {"REHEARSE": REHEARSE} | env)
         if done.returncode == 3 and status == 0:
             self.skipTest(done.stderr.strip())
         self.assertEqual(done.returncode, status, done.stderr[-2000:])

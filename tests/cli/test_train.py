@@ -29,8 +29,8 @@ class Profile(CliTestCase):
         self.assertIs(one["calibrated"], True)
         self.assertIsNone(one["mfu"])  # the peak rate of these cores is not known
         self.assertTrue(1e-4 < one["step_time_s"]["mean"] < 60)
-        # Each measured time is shorter than the predicted step.
-        self.assertLess(max(s["seconds"] for s in found["segments"]), one["step_time_s"]["mean"])
+        # Each measured time of as many samples as a rank has is shorter than the predicted step.
+        self.assertLess(max(s["seconds"] for s in found["segments"] if s["samples"] == 4), one["step_time_s"]["mean"])
 
     def device_of_train(self, job, *sets):
         """What `rehearse doctor` says of the device on which the job would train."""
@@ -104,12 +104,11 @@ class Train(TrainingCase):
         self.assertTrue((self.tmp / "model.safetensors").exists())
 
     def test_heartbeat_and_timeout(self):
-        """The control plane accepts every heartbeat and timeout that the reader of jobs accepts."""
+        """The control plane accepts the longest heartbeat that the reader of jobs accepts, and nothing of a run waits for one."""
         job = self.job(2)
-        close = ["--set", "run.timeout=3s"]
-        self.rehearse("train", job, "--nproc", "2", *close)
+        self.rehearse("train", job, "--nproc", "2", "--set", "run.timeout=1h", "--set", "run.heartbeat=15min")
         says = ['key "run.heartbeat"', "at most a quarter of run.timeout", "at most 750 ms"]
-        self.refused("train", job, "--nproc", "2", *close, "--set", "run.heartbeat=1s", says=says)
+        self.refused("train", job, "--nproc", "2", "--set", "run.timeout=3s", "--set", "run.heartbeat=1s", says=says)
 
     def test_mfu_is_told_with_its_doubts_or_not_at_all(self):
         job = self.job(4)
@@ -177,7 +176,7 @@ class Train(TrainingCase):
         command = [REHEARSE, "train", job, "--nproc", "2", "--quiet"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
             metrics = self.tmp / "out/metrics.jsonl"
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE
             while not (metrics.exists() and metrics.read_text().count("\n") > 3):
                 self.assertIsNone(child.poll())
                 self.assertLess(time.monotonic(), deadline)

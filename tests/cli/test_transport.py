@@ -1,5 +1,6 @@
 """run.transport = gloo trains the same as sockets: equal bits with two ranks, equal bytes. A failed rank is named."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -13,8 +14,11 @@ GLOO = ["--set", "run.transport=gloo"]
 
 
 def threads_of(pid):
-    names = (path / "comm" for path in pathlib.Path(f"/proc/{pid}/task").iterdir())
-    return [name.read_text().strip() for name in names]
+    names = []
+    for path in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            names.append((path / "comm").read_text().strip())
+    return names
 
 
 class Transport(EndlessTraining):

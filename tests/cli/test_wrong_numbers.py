@@ -7,7 +7,7 @@ from cli_test_train_data import TrainingCase
 from test_recovery import sets
 
 STEPS = 20
-KEYS = {"train.steps": STEPS, "train.save_every": 4, "train.lr": 1e-3, "run.timeout": "8s"}
+KEYS = {"train.steps": STEPS, "train.save_every": 4, "train.lr": 1e-3}
 
 
 class WrongNumbers(TrainingCase):

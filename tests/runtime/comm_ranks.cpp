@@ -95,15 +95,16 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
 
 ControlOptions patient() {
   ControlOptions options;
-  options.timeout = options.join = Seconds(60);
+  options.timeout = options.join = Seconds(300);
   options.heartbeat = Seconds(0.1);
-  options.exit_after = Seconds(30);
+  options.exit_after = Seconds(120);
   return options;
 }
 
 ControlOptions impatient() {
   ControlOptions options = patient();
   options.timeout = Seconds(2);
+  options.join = Seconds(60);
   options.exit_after = Seconds(1);
   return options;
 }

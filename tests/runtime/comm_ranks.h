@@ -19,7 +19,7 @@ struct RunOptions {
   int hostage = -1;    // a rank that is killed once all others have ended; -1: none
   int absent = -1;     // a rank that is never started; -1: none
   double pause = 0;    // seconds for which all ranks are stopped, half a second after the start
-  double limit = 120;  // seconds after which a process is killed (status 142)
+  double limit = 600;  // seconds after which a process is killed (status 142)
 };
 
 /// Runs `body` in each process. The text of a rank is what `body` returns; if `body` throws, it is

@@ -67,7 +67,7 @@ job::Job conformance_job(plan::Plan plan, const std::string& data, std::int64_t 
   job.train.data = data;
   job.run.threads = 1;
   job.run.device = test_device();
-  job.run.timeout = Seconds(30);
+  job.run.timeout = Seconds(300);
   return job;
 }
 

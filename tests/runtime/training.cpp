@@ -58,7 +58,7 @@ job::Job small_job(plan::Plan plan, const std::string& data, const std::string& 
   job.train.out = out;
   job.run.threads = 1;
   job.run.device = test_device();
-  job.run.timeout = Seconds(30);
+  job.run.timeout = Seconds(300);
   return job;
 }
 

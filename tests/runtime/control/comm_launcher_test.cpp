@@ -55,7 +55,7 @@ Launched start(const std::string& script, int nproc, double grace = 30) {
   launched.folder = mkdtemp(folder.data());
   launched.pid = fork();
   if (launched.pid == 0) {
-    alarm(120);
+    alarm(600);
     const std::string errors = launched.folder + "/errors";
     if (std::freopen(errors.c_str(), "w", stderr) == nullptr ||
         chdir(launched.folder.c_str()) != 0) {
@@ -130,6 +130,33 @@ TEST(CommLauncher, SignalOfARankIsToldAndTheOthersAreEnded) {
       start("[ $RANK = 1 ] && kill -SEGV $$; trap '' TERM; while :; do sleep 0.05; done", 3, 0.5);
   EXPECT_EQ(run.wait(), 1);
   EXPECT_THAT(run.text("errors"), HasSubstr("was ended by signal 11 (SEGV)"));
+}
+
+/// Whether a process has ended and nobody has asked for its status.
+bool awaits_its_parent(const std::string& pid) {
+  std::ifstream in("/proc/" + pid.substr(0, pid.find('\n')) + "/stat");
+  std::string stat;
+  std::getline(in, stat);
+  const std::size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.compare(name_end, 3, ") Z") == 0;
+}
+
+TEST(CommLauncher, ASignalIsToldAlsoWhenAnotherRankIsFoundFirst) {
+  // Both have ended when the launcher looks: rank 1 by a signal, and rank 0 because of that.
+  const Launched run = start(
+      "echo $$ > pid$RANK; while [ ! -e go ]; do sleep 0.01; done;"
+      "[ $RANK = 1 ] && kill -SEGV $$; exit 1",
+      2);
+  const std::string first = run.await("pid0");
+  const std::string second = run.await("pid1");
+  kill(run.pid, SIGSTOP);
+  std::ofstream(run.folder + "/go") << "now";
+  for (int i = 0; i < 60'000 && !(awaits_its_parent(first) && awaits_its_parent(second)); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  kill(run.pid, SIGCONT);
+  EXPECT_EQ(run.wait(), 1);
+  EXPECT_THAT(run.text("errors"), HasSubstr("rank 1 (pid " + second.substr(0, second.size() - 1) +
+                                            ") was ended by signal 11 (SEGV)"));
 }
 
 TEST(CommLauncher, PassesOnInterrupts) {

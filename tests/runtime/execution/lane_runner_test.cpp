@@ -3,6 +3,7 @@
 
 #include "runtime/execution/lane_runner.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "engine/base/errors.h"
 #include "runtime/device/cpu_device.h"
+#include "tests/runtime/processes.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -163,13 +165,56 @@ TEST(LaneRunner, AnAnswerEndsTheRunAfterItsWholeStep) {
   }
 }
 
-TEST(LaneRunner, AnswersOfOneStepEndTheRunWheneverOthersBeginToWait) {
-  // Two answers end the run after one step, which wakes waiting lanes twice, while other lanes are
-  // about to wait for an op of the next step. Each lane must see the end, however they interleave.
-  std::vector<TaskLane> lanes = {{.tasks = {{.op = 0}, {.op = 1}}}};
-  for (Id op = 2; op < 6; ++op) lanes.push_back({.tasks = {{.op = op, .waits = {{.op = 0}}}}});
-  LaneRunner runner(*device, 6, lanes, 0, {.execute = [](Id op, std::int64_t) { return op > 1; }});
-  for (int repeat = 0; repeat < 1000; ++repeat) ASSERT_EQ(runner.run(0, 1'000'000), 1);
+/// Runs what must not hang in a process of its own, which is ended after a minute. The program has
+/// no other threads here.
+Outcome in_time(const std::function<std::string()>& what) {
+  return run_ranks(
+             1, [&](const Environment&) { return what(); }, std::chrono::seconds(60))
+      .at(0);
+}
+
+TEST(LaneRunner, AnEndBetweenALanesStepAndItsWaitIsSeen) {
+  // Lane 1 ends the run after step 0, when lane 0 has begun step 1 and does not wait yet. In step 1
+  // lane 0 waits for op 1, which never comes. Op 3 follows on the op that ended the run.
+  const Outcome outcome = in_time([] {
+    std::atomic<bool> begun = false, ended = false;
+    LaneRunner runner(*device, 4,
+                      {{.tasks = {{.op = 0, .waits = {{.op = 1}}}}},
+                       {.tasks = {{.op = 1}, {.op = 2}, {.op = 3}}}},
+                      0,
+                      {.execute =
+                           [&](Id op, std::int64_t) {
+                             if (op == 2) await([&] { return begun.load(); });
+                             if (op == 3) ended = true;
+                             return op != 2;
+                           },
+                       .begin_step =
+                           [&](std::int64_t step) {
+                             if (step == 0) return true;
+                             begun = true;
+                             await([&] { return ended.load(); });
+                             return true;
+                           }});
+    const std::int64_t steps = runner.run(0, 1'000'000);
+    return fmt::format("{}{}", steps, ended ? "" : ", and the run did not end while a step began");
+  });
+  EXPECT_EQ(outcome.status, 0) << "lane 0 waits for ever";
+  EXPECT_EQ(outcome.text, "1");
+}
+
+TEST(IssueCounter, WakesWhoHasLookedHoweverOftenItWakes) {
+  for (int wakes = 1; wakes < 16; ++wakes) {
+    const Outcome outcome = in_time([&] {
+      IssueCounter counter;
+      counter.add();
+      const IssueCounter::Seen seen = counter.look();
+      for (int i = 0; i < wakes; ++i) counter.wake();
+      counter.wait(seen);  // as of a lane that was about to wait
+      return fmt::format("{}", IssueCounter::issued(counter.look()));
+    });
+    ASSERT_EQ(outcome.status, 0) << wakes << " wakes leave a lane asleep";
+    EXPECT_EQ(outcome.text, "1");
+  }
 }
 
 TEST(LaneRunner, ALaneByArrivalTakesWhatIsReady) {

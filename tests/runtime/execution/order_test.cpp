@@ -119,11 +119,12 @@ TEST(OrderOf, AnAsynchronousWorkerIsNotHeldUpByASlowOne) {
   write_training_data(data);
   constexpr int updates_wanted = 2 * 30;
   job::Job job = conformance_job(
-      {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 64}},
+      {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 16}},
       data.path(), updates_wanted / 2);
   // The factor multiplies the time that the op took on this rank. It is large, so that the slow
-  // worker is slower however the operating system schedules the processes.
-  job.disturb.stragglers = {{.rank = 0, .factor = 20}};
+  // worker is slower however the operating system schedules the processes: one step of it takes
+  // longer than the run.
+  job.disturb.stragglers = {{.rank = 0, .factor = 300}};
   const link::LinkedProgram linked = link::link(program_of(job));
   int updates[2] = {0, 0}, served = 0;
   for (const execution::Interval& i : trace_of(job, updates_wanted)) {

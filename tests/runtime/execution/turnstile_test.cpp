@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -119,6 +120,14 @@ TEST(Turnstile, LetsOpsThroughInOrderOverSteps) {
   middle.join();
   EXPECT_EQ(seen, (std::vector<std::pair<Id, std::int64_t>>{
                       {0, 0}, {2, 0}, {0, 1}, {1, 0}, {2, 1}, {1, 1}}));
+}
+
+TEST(Turnstile, WithoutTurnsCountsNoSteps) {
+  Turnstile turnstile({});
+  turnstile.begin(0, std::numeric_limits<std::int64_t>::max());  // for ever, step by step
+  EXPECT_TRUE(turnstile.enter(0, 7));
+  turnstile.leave();
+  turnstile.end(8);
 }
 
 TEST(Turnstile, PassesStepsThatTheRunDoesNotHave) {

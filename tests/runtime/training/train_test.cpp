@@ -48,10 +48,10 @@ TEST(Train, ASignalSavesAndEndsEveryRankAtOneStep) {
         const TrainSummary summary = train(job, environment, {.quiet = true});
         return json{{"signal", summary.signal}, {"end", summary.end_step}}.dump();
       },
-      std::chrono::seconds(60),
+      std::chrono::seconds(600),
       [&](const std::vector<pid_t>& ranks) {
         const std::string metrics = out.file("metrics.jsonl");
-        for (int i = 0; i < 3000; ++i) {
+        for (int i = 0; i < 30'000; ++i) {
           std::error_code error;
           if (std::filesystem::file_size(metrics, error) > 300 && !error) break;
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
