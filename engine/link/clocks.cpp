@@ -61,9 +61,9 @@ void StepClocks::number_lanes() {
     }
     first_.push_back(first_.back() + width);
   }
-  for (Id event = 0; event < linked_.events.size(); ++event) {
+  for (const auto members : linked_.events) {
     std::size_t entries = 0;
-    for (const RoleOp& m : linked_.events[event]) entries += width(m.role);
+    for (const RoleOp& m : members) entries += width(m.role);
     kept_.push_back(kept_.back() + entries);
   }
 }

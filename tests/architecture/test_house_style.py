@@ -46,7 +46,7 @@ def self_check():
     assert not list(complaints(engine, good, False))
     assert len(list(complaints(engine, bad, False))) == 4
     assert len(list(complaints(engine, bad, True))) == 3
-    reads = "// A file.\nfloat a = t.data_ptr<float>()[0];\nfloat b = t.item<float>();\nfloat c = *x.t.data_ptr<float>();\nf(t.data_ptr<float>());\n"
+    reads = "// A file.\nfloat a = t.data_ptr<float>()[0], b;\nb = t.item<float>();\nb = *x.t.data_ptr<float>();\nf(t.data_ptr<float>());\n"
     assert len(list(complaints(BODIES / "x.cpp", reads, False))) == 3
 
 
