@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <variant>
 
 #include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
+#include "runtime/kernels/optimizer.h"
 #include "tests/models/counting_allocator.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
@@ -20,6 +23,15 @@ struct Measured {
   std::int64_t fixed = 0, peak = 0, unaligned = 0;
 };
 
+/// What the updates of a role decide with: a few bytes of the device that no plan counts.
+std::int64_t bytes_of_numbers(const program::Role& role) {
+  const auto updates = std::ranges::count_if(role.ops, [](const program::Op& op) {
+    return std::holds_alternative<program::Update>(op.work);
+  });
+  return static_cast<std::int64_t>(sizeof(SkipCount)) +
+         updates * static_cast<std::int64_t>(sizeof(StepScalars));
+}
+
 /// By rank: `fixed`, bytes of tensors before the first step; `peak`, the most over three steps;
 /// `unaligned`, how many state tensors do not begin at a multiple of 64 bytes.
 std::vector<Measured> measure(const job::Job& job, const link::LinkedProgram& linked) {
@@ -28,8 +40,9 @@ std::vector<Measured> measure(const job::Job& job, const link::LinkedProgram& li
       run_ranks(job.plan.mesh.world_size(), [&](const Environment& environment) {
         static models::CountingAllocator counting;
         c10::SetCPUAllocator(&counting, 1);
-        const std::int64_t before = models::CountingAllocator::live();
+        const std::int64_t earlier = models::CountingAllocator::live();
         RankRun rank(job, linked, environment);
+        const std::int64_t before = earlier + bytes_of_numbers(rank.executor.role());
         Measured m{.fixed = models::CountingAllocator::live() - before};
         const program::Role& role = rank.executor.role();
         for (Id s = 0; s < role.storages.size(); ++s)
