@@ -5,7 +5,9 @@ import importlib.util
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -76,6 +78,31 @@ class Tests(unittest.TestCase):
         status, said = self.ran(("steady", "true"), tier="flaky --runs 2")
         self.assertEqual(status, 0, said)
         self.assertIn("\n0 tests failed at least once\n", said)
+
+    def test_other_work_ends_with_a_command_that_is_killed(self):
+        script = (
+            "import runpy\nwith runpy.run_path('tools/tests')['busy_cores']() as others:\n"
+            "    print(*[other.pid for other in others], flush=True)\n    input()"
+        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        command = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, text=True, **pipes)
+        loops = [pathlib.Path("/proc", pid, "stat") for pid in command.stdout.readline().split()]
+        self.assertEqual(len(loops), os.cpu_count())
+        self.assertTrue(all(map(self.runs, loops)))
+        command.kill()
+        command.communicate()
+        deadline = time.monotonic() + 600
+        while any(map(self.runs, loops)):
+            self.assertLess(time.monotonic(), deadline, "the loops go on")
+            time.sleep(0.01)
+
+    @staticmethod
+    def runs(stat):
+        """Whether a process has not ended; nobody may have asked for its status."""
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     def test_names_of_failures(self):
         failures = tool("tests").failures
