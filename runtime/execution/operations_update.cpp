@@ -82,10 +82,11 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
   OptimizerStep settings = optimizer_step(train_, optimizer_, step);
   settings.restart = work.restart;
   if (work.frozen > 0 && step >= work.frozen) settings.frozen = work.frozen;
+  const NormAndScale gradients = norm_and_scale(p, step);
   {
     const std::lock_guard lock(loss_lock_);
-    decide(settings, norm_and_scale(p, step), train_.clip, *skips_, *p.scalars,
-           &loss(step).square_norm);
+    decide(settings, gradients, train_.clip, *skips_, *p.scalars,
+           gradients.squares == nullptr ? nullptr : &loss(step).square_norm);
   }
   const auto floats = [&](program::Slot slot) {
     const Operand* operand = p.at(slot);

@@ -71,7 +71,7 @@ struct StepScalars {
 StepScalars scalars_of(const OptimizerStep& step, std::int64_t updates, double grad_scale = 1);
 /// Decides from the gradients of a step: whether its update is skipped, and its scalars. Skipped
 /// steps do not count as updates, except since a restart. Writes the sum of squares of the unscaled
-/// gradients to `square_norm`, if `gradients` has one. `max_norm`: as for gradient_factor.
+/// gradients to `square_norm`; null where `gradients` has none. `max_norm`: as for gradient_factor.
 void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
             SkipCount& skips, StepScalars& scalars, double* square_norm);
 
