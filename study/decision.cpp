@@ -51,6 +51,8 @@ Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
           {"shard_group", p.exchange.shard_group},
           {"reshard_group", p.exchange.reshard_group},
           {"fp32_gradients", p.exchange.fp32_gradients},
+          {"master_weights", p.master_weights},
+          {"bf16_moments", p.bf16_moments},
           {"reduce_once", p.exchange.reduce_once},
           {"prefetch", p.exchange.prefetch},
           {"pending_buckets", p.exchange.pending_buckets},

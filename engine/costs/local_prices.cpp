@@ -72,7 +72,7 @@ LocalPrice LocalPrices::update(const cluster::DeviceKind& kind, plan::Optimizer 
                                program::DType dtype, std::int64_t elements,
                                std::int64_t bytes) const {
   if (profile_ != nullptr)
-    if (const auto measured = profile_->update_seconds(optimizer, dtype, elements, kind.name))
+    if (const auto measured = profile_->update_seconds(optimizer, dtype, bytes, kind.name))
       return {*measured, true};
   const double further = model_->software.update_bytes * static_cast<double>(elements);
   return {kernel_seconds(kind, static_cast<double>(bytes) + further), false};

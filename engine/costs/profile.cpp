@@ -153,13 +153,21 @@ std::optional<double> Profile::segment_seconds(const std::string& model, model::
   return interpolate(std::move(points), static_cast<double>(samples) * seq_len, false);
 }
 
+double bytes_of_update(plan::Optimizer optimizer, program::DType dtype) {
+  const double weight = static_cast<double>(size_of(dtype));
+  const int states =
+      (optimizer == plan::Optimizer::adamw ? 2 : 1) + (dtype == program::DType::f32 ? 0 : 1);
+  return weight + 2 * weight + states * 8;
+}
+
 std::optional<double> Profile::update_seconds(plan::Optimizer optimizer, program::DType dtype,
-                                              std::int64_t elements,
+                                              std::int64_t bytes,
                                               std::string_view device_kind) const {
   for (const UpdateTime* u : entries_of(updates, device_kind, [&](const UpdateTime& u) {
          return u.optimizer == optimizer && u.dtype == dtype;
        }))
-    return u->launch + u->seconds_per_element * static_cast<double>(elements);
+    return u->launch + u->seconds_per_element * static_cast<double>(bytes) /
+                           bytes_of_update(optimizer, dtype);
   return std::nullopt;
 }
 

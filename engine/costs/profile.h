@@ -32,7 +32,10 @@ struct SegmentTime {
   double seconds = 0;
   std::string device_kind = {};
 };
-/// Seconds per element of one optimizer update (reads gradient, writes parameter and moments).
+/// Bytes that a measured update touches of each element: it reads the gradient; it reads and writes
+/// weight, fp32 moments and, with 16 bits, the fp32 weight.
+double bytes_of_update(plan::Optimizer optimizer, program::DType dtype);
+/// Seconds per element of one optimizer update that touches `bytes_of_update` of it.
 struct UpdateTime {
   plan::Optimizer optimizer = plan::Optimizer::adamw;
   program::DType dtype = program::DType::f32;
@@ -98,8 +101,10 @@ struct Profile {
   std::optional<double> segment_seconds(const std::string& model, model::SegmentKind kind,
                                         program::Pass pass, int samples, int seq_len, int tp,
                                         program::DType dtype, std::string_view device_kind) const;
+  /// `bytes`: that the update touches, of all its elements. One that keeps other state than the
+  /// measured one takes time in proportion.
   std::optional<double> update_seconds(plan::Optimizer optimizer, program::DType dtype,
-                                       std::int64_t elements, std::string_view device_kind) const;
+                                       std::int64_t bytes, std::string_view device_kind) const;
   std::optional<double> kernel_seconds(program::KernelKind kind, std::int64_t bytes,
                                        std::string_view device_kind) const;
   /// Seconds from entries of this move and number of members, linear between measured sizes. Below

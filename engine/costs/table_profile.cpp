@@ -41,15 +41,6 @@ class DevicesOfKind {
   Id op_ = 0;  // number of the measurement: each has its own jitter
 };
 
-/// Bytes that an update touches per element: it reads the gradient; it reads and writes weight,
-/// moments and master.
-double update_bytes(plan::Optimizer optimizer, program::DType dtype) {
-  const double weight = static_cast<double>(size_of(dtype));
-  const int states =
-      (optimizer == plan::Optimizer::adamw ? 2 : 1) + (dtype == program::DType::f32 ? 0 : 1);
-  return weight + 2 * weight + states * 8;
-}
-
 /// The median over all segments of a kind. They cost the same, except the first or the last.
 double layer_seconds(const cluster::DeviceKind& kind, const model::ModelSpec& model,
                      model::SegmentKind segment, program::Pass pass, int samples, int tp,
@@ -107,7 +98,7 @@ void add_table_times(Profile& profile, const model::ModelSpec& model,
     profile.updates.push_back(
         {.optimizer = settings.optimizer,
          .dtype = settings.dtype,
-         .seconds_per_element = per_byte * update_bytes(settings.optimizer, settings.dtype),
+         .seconds_per_element = per_byte * bytes_of_update(settings.optimizer, settings.dtype),
          .launch = launch,
          .device_kind = kind.name});
     for (std::size_t i = 0; i < spellings(program::KernelKind{}).size(); ++i)

@@ -137,6 +137,8 @@ void read_method(const Config& c, JobKeys& keys) {
   plan.exchange.shard_group = static_cast<int>(c.integer("shard_group", 0, natural));
   plan.exchange.reshard_group = static_cast<int>(c.integer("reshard_group", 0, natural));
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);
+  plan.master_weights = c.flag("master_weights", true);
+  plan.bf16_moments = c.flag("bf16_moments", false);
   plan.exchange.offload = choose<plan::Offload>(c, "offload");
   plan.exchange.collective = choose<program::Algorithm>(c, "collective");
   plan.exchange.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});

@@ -183,6 +183,8 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
   if (c.has("shard_group")) plan.exchange.shard_group = whole(c, "shard_group", natural);
   if (c.has("reshard_group")) plan.exchange.reshard_group = whole(c, "reshard_group", natural);
   plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);  // files of older versions
+  plan.master_weights = c.flag("master_weights", true);            // these, too
+  plan.bf16_moments = c.flag("bf16_moments", false);
   if (c.has("offload")) plan.exchange.offload = choice_at<plan::Offload>(c, "offload");
   plan.clip = flag_at(c, "clip");
   plan.exchange.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});

@@ -137,6 +137,8 @@ void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model
   if (plan.exchange.reshard_group > 0)  // see recompute_unit
     w.number("reshard_group", plan.exchange.reshard_group);
   if (plan.exchange.fp32_gradients) w.flag("fp32_gradients", true);  // see recompute_unit
+  if (!plan.master_weights) w.flag("master_weights", false);         // see recompute_unit
+  if (plan.bf16_moments) w.flag("bf16_moments", true);               // see recompute_unit
   if (plan.exchange.offload != plan::Offload::none)                  // see recompute_unit
     w.choice("offload", plan.exchange.offload);
   w.flag("clip", plan.clip);

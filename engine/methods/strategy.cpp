@@ -129,6 +129,10 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
   if (plan.precision == program::DType::f16 && !can.low_precision)
     refuse("precision", std::string(name_of(plan.precision)),
            "fp16's loss scale needs a common norm; use fp32 or bf16");
+  if (!plan.master_weights && (can.local_steps || can.graph))
+    refuse("master_weights", "false", "ranks average their weights in fp32; must be true");
+  if (plan.bf16_moments && can.freezes)
+    refuse("bf16_moments", "true", "it sends momenta, which are kept in fp32; must be false");
   if (plan.mesh.servers > 0 && !can.servers)
     refuse("servers", std::to_string(plan.mesh.servers), "only parameter servers have them");
   if (!plan.schedule.shares.empty() && !can.shares)

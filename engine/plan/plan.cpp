@@ -300,7 +300,9 @@ std::vector<bool> recomputed(const Plan& plan, const model::ModelSpec& model) {
 
 double optimizer_bytes(const Plan& plan) {
   if (plan.exchange.offload != Offload::none) return 0;
-  return (plan.optimizer == Optimizer::adamw ? 8 : 4) + (plan.has_master() ? 4 : 0);
+  const int moments = plan.optimizer == Optimizer::adamw ? 2 : 1;
+  return static_cast<double>(moments * size_of(plan.moment_type()) +
+                             (plan.has_master() ? size_of(program::DType::f32) : 0));
 }
 
 std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model) {
@@ -350,6 +352,14 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
            fmt::format("selector \"{}\" must send which entries it chose; nearest: \"delta16\", or "
                        "selector = \"random_k\"",
                        name_of(plan.exchange.selector)));
+  if (!plan.master_weights && plan.precision != program::DType::bf16)
+    refuse("master_weights", "false",
+           plan.precision == program::DType::f32
+               ? "needs precision \"bf16\"; fp32 weights have no fp32 copy"
+               : "needs precision \"bf16\"; with fp16, small weights would not change");
+  if (!plan.master_weights && plan.exchange.offload != Offload::none)
+    refuse("master_weights", "false",
+           "does not combine with offload, in which the host updates an fp32 copy");
   check_tensor_groups(plan, model);
   check_context(plan, model);
   check_batch(plan);

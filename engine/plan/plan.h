@@ -230,6 +230,8 @@ struct Plan {
   bool fp8 = false;   // linear layers of blocks multiply in FP8; all else is in `precision`, bf16
   bool clip = false;  // clip gradients by their global norm, which takes an all-reduce
   Optimizer optimizer = Optimizer::adamw;
+  bool master_weights = true;  // with 16 bits: updates work on an fp32 copy of the weights
+  bool bf16_moments = false;   // the optimizer's moments are kept in bf16, else in fp32
   Checkpoints checkpoints = {};
 
   /// The type in which gradients are accumulated and summed.
@@ -238,7 +240,11 @@ struct Plan {
   }
   /// Whether updates work on an fp32 copy of the weights.
   bool has_master() const {
-    return precision != program::DType::f32 || exchange.offload != Offload::none;
+    return (master_weights && precision != program::DType::f32) ||
+           exchange.offload != Offload::none;
+  }
+  program::DType moment_type() const {
+    return bf16_moments ? program::DType::bf16 : program::DType::f32;
   }
   /// Whether whole gradients stay on the device until the update. On the way to a host, those of a
   /// single micro-batch do not.

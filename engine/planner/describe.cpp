@@ -301,6 +301,8 @@ std::string summary_of(const plan::Plan& plan) {
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
   if (plan.fp8) parts.emplace_back("FP8 products");
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
+  if (!plan.master_weights) parts.emplace_back("no fp32 weights");
+  if (plan.bf16_moments) parts.emplace_back("bf16 moments");
   if (plan.schedule.recompute) parts.emplace_back("recomputation");
   if (plan.mesh.sequence_parallel) parts.emplace_back("sequence parallelism");
   if (const std::string gradients = gradients_text(plan); gradients != "whole")

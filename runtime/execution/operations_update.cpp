@@ -88,29 +88,36 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
     decide(settings, gradients, train_.clip, *skips_, *p.scalars,
            gradients.squares == nullptr ? nullptr : &loss(step).square_norm);
   }
-  const auto floats = [&](program::Slot slot) {
+  program::DType moment_type = program::DType::f32;
+  const auto state = [&](program::Slot slot) -> char* {
     const Operand* operand = p.at(slot);
-    if (operand == nullptr) return static_cast<float*>(nullptr);
-    const at::Tensor state = memory_.write(*operand, step);
-    const bool moment = slot == program::Slot::moment1 || slot == program::Slot::moment2;
-    if (moment && work.restart > 0 && step % work.restart == 0) state.zero_();
-    return state.data_ptr<float>();
+    if (operand == nullptr) return nullptr;
+    const at::Tensor tensor = memory_.write(*operand, step);
+    if (slot != program::Slot::master) {
+      moment_type = operand->dtype;
+      if (work.restart > 0 && step % work.restart == 0) tensor.zero_();
+    }
+    return static_cast<char*>(tensor.data_ptr());
   };
-  float* const moment1 = floats(program::Slot::moment1);
-  float* const moment2 = floats(program::Slot::moment2);
-  float* const master = floats(program::Slot::master);
+  const auto element_of = [](char* bytes, std::int64_t element, program::DType type) {
+    return bytes == nullptr ? nullptr : bytes + element * size_of(type);
+  };
+  char* const moment1 = state(program::Slot::moment1);
+  char* const moment2 = state(program::Slot::moment2);
+  char* const master = state(program::Slot::master);
   const at::Tensor gradient = memory_.read(grad, step);
   auto* const param_bytes = static_cast<char*>(new_param.data_ptr());
-  const auto* const grad_bytes = static_cast<const char*>(gradient.data_ptr());
+  auto* const grad_bytes = static_cast<char*>(gradient.data_ptr());
   for (const DecayRun& run : p.runs)
     runtime::update(settings,
-                    {.param = param_bytes + run.begin * size_of(param.dtype),
-                     .grad = grad_bytes + run.begin * size_of(grad.dtype),
-                     .moment1 = moment1 + run.begin,
-                     .moment2 = moment2 == nullptr ? nullptr : moment2 + run.begin,
-                     .master = master == nullptr ? nullptr : master + run.begin,
+                    {.param = element_of(param_bytes, run.begin, param.dtype),
+                     .grad = element_of(grad_bytes, run.begin, grad.dtype),
+                     .moment1 = element_of(moment1, run.begin, moment_type),
+                     .moment2 = element_of(moment2, run.begin, moment_type),
+                     .master = reinterpret_cast<float*>(element_of(master, run.begin, program::DType::f32)),
                      .param_type = param.dtype,
                      .grad_type = grad.dtype,
+                     .moment_type = moment_type,
                      .elements = run.end - run.begin,
                      .fresh = param.mode == program::Mode::write},
                     run.decay, *p.scalars);

@@ -140,6 +140,34 @@ void fill_from_master(const OptimizerInterval& interval) {
               interval.param_type, begin);
 }
 
+using Scratch = std::array<float, block>;
+
+/// A block of a tensor that an update changes, as fp32: the tensor's own memory, or a copy, which
+/// `store` rounds back. Null stays null.
+class Changed {
+ public:
+  Changed(void* tensor, program::DType type, std::int64_t begin, std::int64_t count,
+          Scratch& scratch)
+      : tensor_(tensor), type_(type), begin_(begin), count_(count) {
+    if (tensor == nullptr) return;
+    if (type == program::DType::f32)
+      values = static_cast<float*>(tensor) + begin;
+    else
+      as_f32(tensor, type, begin, count, values = scratch.data());
+  }
+  void store() const {
+    if (tensor_ != nullptr && type_ != program::DType::f32)
+      store_f32(values, count_, tensor_, type_, begin_);
+  }
+
+  float* values = nullptr;
+
+ private:
+  void* tensor_;
+  program::DType type_;
+  std::int64_t begin_, count_;
+};
+
 }  // namespace
 
 void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
@@ -159,34 +187,30 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
       .root_correction = scalars.root_correction,
       .grad_scale = scalars.grad_scale,
   };
-  const bool in_place = interval.master == nullptr && interval.param_type == program::DType::f32;
-  std::array<float, block> grad_scratch, param_scratch;
+  const bool copied = interval.master != nullptr;
+  Scratch grad_scratch, weight_scratch, moment1_scratch, moment2_scratch;
   for (std::int64_t begin = 0; begin < interval.elements; begin += block) {
     const std::int64_t count = std::min(block, interval.elements - begin);
     const float* grad =
         as_f32(interval.grad, interval.grad_type, begin, count, grad_scratch.data());
-    float* param = nullptr;
-    if (interval.master != nullptr)
-      param = interval.master + begin;
-    else if (in_place)
-      param = static_cast<float*>(interval.param) + begin;
-    else {
-      param = param_scratch.data();
-      as_f32(interval.param, interval.param_type, begin, count, param);
-    }
+    const Changed weight(copied ? interval.master : interval.param,
+                         copied ? program::DType::f32 : interval.param_type, begin, count,
+                         weight_scratch);
+    const Changed moment1(interval.moment1, interval.moment_type, begin, count, moment1_scratch);
+    const Changed moment2(interval.moment2, interval.moment_type, begin, count, moment2_scratch);
     if (step.frozen > 0)
-      frozen_block(factors, grad, param, interval.moment1 + begin, interval.moment2 + begin, count);
+      frozen_block(factors, grad, weight.values, moment1.values, moment2.values, count);
     else if (step.kind == plan::Optimizer::adamw)
-      adamw_block(factors, grad, param, interval.moment1 + begin, interval.moment2 + begin, count);
+      adamw_block(factors, grad, weight.values, moment1.values, moment2.values, count);
     else
       sgd_block(static_cast<float>(step.lr), static_cast<float>(step.momentum),
-                static_cast<float>(weight_decay), factors.grad_scale, grad, param,
-                interval.moment1 + begin, count);
-    if (in_place) continue;
-    if (interval.param_type == program::DType::f32)
-      std::copy_n(param, count, static_cast<float*>(interval.param) + begin);
-    else
-      store_f32(param, count, interval.param, interval.param_type, begin);
+                static_cast<float>(weight_decay), factors.grad_scale, grad, weight.values,
+                moment1.values, count);
+    weight.store(), moment1.store(), moment2.store();
+    if (copied && interval.param_type == program::DType::f32)
+      std::copy_n(weight.values, count, static_cast<float*>(interval.param) + begin);
+    else if (copied)
+      store_f32(weight.values, count, interval.param, interval.param_type, begin);
   }
 }
 

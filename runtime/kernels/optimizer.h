@@ -37,16 +37,18 @@ double learning_rate(const job::Train& train, std::int64_t step);
 OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std::int64_t step);
 
 /// Flat intervals of `elements` elements in each tensor of one optimizer step. `param` and `grad`
-/// are f32, bf16 or f16, the others f32. `master` is the fp32 copy that is updated when `param` has
-/// 16 bits; null: `param` itself is updated, with fp32 arithmetic. `moment1` is SGD's momentum
-/// buffer too; only AdamW reads `moment2`.
+/// are f32, bf16 or f16, moments f32 or bf16. `master` is the fp32 copy that is updated when `param`
+/// has 16 bits; null: `param` itself is updated. Arithmetic is in fp32; what has 16 bits is rounded
+/// when it is stored, as by torch's fused optimizers. `moment1` is SGD's momentum buffer too; only
+/// AdamW reads `moment2`.
 struct OptimizerInterval {
   void* param = nullptr;
   const void* grad = nullptr;
-  float* moment1 = nullptr;
-  float* moment2 = nullptr;
+  void* moment1 = nullptr;
+  void* moment2 = nullptr;
   float* master = nullptr;
   program::DType param_type = program::DType::f32, grad_type = program::DType::f32;
+  program::DType moment_type = program::DType::f32;
   std::int64_t elements = 0;
   bool fresh = false;  // `param` holds no weights yet: a skipped step fills it from `master`
 };

@@ -10,15 +10,17 @@ namespace rehearse::methods {
 
 void OptimizerOps::declare(Bucket& bucket, std::int64_t elements) {
   const program::Place place = on_host() ? program::Place::host : program::Place::device;
-  const auto state = [&](const char* prefix) {
+  const auto state = [&](const char* prefix, program::DType dtype) {
     return role_.storage({.name = prefix + bucket.name,
                           .life = program::Life::state,
+                          .dtype = dtype,
                           .elements = elements,
                           .place = place});
   };
-  bucket.views.moment1 = state("M.");
-  if (plan_.optimizer == plan::Optimizer::adamw) bucket.views.moment2 = state("V.");
-  if (plan_.has_master()) bucket.views.master = state("master.");
+  bucket.views.moment1 = state("M.", plan_.moment_type());
+  if (plan_.optimizer == plan::Optimizer::adamw)
+    bucket.views.moment2 = state("V.", plan_.moment_type());
+  if (plan_.has_master()) bucket.views.master = state("master.", program::DType::f32);
   if (on_host()) {
     const auto copy = [&](const char* prefix, program::DType dtype) {
       return role_.storage({.name = prefix + bucket.name,

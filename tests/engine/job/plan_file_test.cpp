@@ -26,7 +26,7 @@ using testing::HasSubstr;
 /// and write it to the file.
 auto members_of(const plan::Plan& plan) {
   const auto& [method, mesh, schedule, exchange, placement, precision, fp8, clip, optimizer,
-               checkpoints] = plan;
+               master_weights, bf16_moments, checkpoints] = plan;
   const auto& [save_every, save_to, save_group] = checkpoints;
   const auto& [pp, dp, tp, order, servers, sequence_parallel, cp, context] = mesh;
   const auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline, recompute,
@@ -63,6 +63,8 @@ auto members_of(const plan::Plan& plan) {
                     exchange.bucket_bytes(),
                     precision,
                     fp8,
+                    master_weights,
+                    bf16_moments,
                     recompute,
                     recompute_unit,
                     recompute_layers,
@@ -144,6 +146,7 @@ plan::Plan random_plan(Draw& draw, const model::ModelSpec& model, const cluster:
   p.checkpoints.to = static_cast<program::Medium>(draw(0, 3));
   if (p.checkpoints.to == program::Medium::peers) p.checkpoints.group = draw(2, 9);
   p.clip = draw.coin();
+  p.master_weights = draw.coin(), p.bf16_moments = draw.coin();
   p.schedule.micro_batches = draw(1, 9), p.schedule.global_batch = draw(1, 999),
   p.schedule.virtual_stages = draw(1, 3);
   for (int i = draw(0, 3); i > 0; --i) p.schedule.shares.push_back(draw(1, 99));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "engine/link/workspace.h"
@@ -56,6 +57,30 @@ TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
             << "ZeRO-" << level << " on " << n;
       }
     }
+}
+
+// Bytes of weights and optimizer for each parameter, without an fp32 copy of bf16 weights and with
+// moments in bf16.
+TEST(StateMemory, OfOptimizersInSixteenBits) {
+  const model::ModelSpec model = untied(4);
+  const auto parameters = static_cast<double>(parameters_of(model));
+  const auto each = [&](plan::Plan plan) {
+    plan.method = "ddp";
+    EXPECT_EQ(plan::optimizer_bytes(plan) + static_cast<double>(size_of(plan.precision)),
+              std::round(static_cast<double>(memory_of(plan, model).state) / parameters));
+    return static_cast<double>(memory_of(plan, model).state) / parameters;
+  };
+  const plan::Plan brain{.precision = program::DType::bf16};
+  plan::Plan without = brain, moments = brain, neither = brain, single;
+  without.master_weights = neither.master_weights = false;
+  moments.bf16_moments = neither.bf16_moments = single.bf16_moments = true;
+  EXPECT_NEAR(each(brain), 14, 0.05);
+  EXPECT_NEAR(each(without), 10, 0.05);
+  EXPECT_NEAR(each(moments), 10, 0.05);
+  EXPECT_NEAR(each(neither), 6, 0.05);
+  EXPECT_NEAR(each(single), 8, 0.05);
+  neither.optimizer = plan::Optimizer::sgd;
+  EXPECT_NEAR(each(neither), 4, 0.05);
 }
 
 // Nothing but the tokens of a batch is held for each of its micro-batches. GPipe is left out: its

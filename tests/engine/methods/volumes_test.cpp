@@ -384,6 +384,22 @@ TEST(QuantisedBytes, RefusesWhatACompressorDoesNotHave) {
   EXPECT_EQ(refusal("powersgd", [](plan::Plan& p) { p.exchange.start = 1; }),
             "method.start: 1: must be at least 2 with error_feedback or warm_start, as in PyTorch; "
             "nearest: 2");
+  const auto rounded = [](plan::Plan& p) {
+    p.precision = program::DType::bf16, p.master_weights = false;
+  };
+  EXPECT_EQ(refusal("zero3", rounded), "accepted");
+  EXPECT_EQ(refusal("diloco", rounded),
+            "method.master_weights: false does not combine with method \"diloco\": ranks average "
+            "their weights in fp32; must be true");
+  EXPECT_EQ(refusal("zero-offload", rounded),
+            "method.master_weights: false: does not combine with offload, in which the host "
+            "updates an fp32 copy");
+  EXPECT_EQ(refusal("ddp", [](plan::Plan& p) { p.master_weights = false; }),
+            "method.master_weights: false: needs precision \"bf16\"; fp32 weights have no fp32 "
+            "copy");
+  EXPECT_EQ(refusal("onebit-adam", [](plan::Plan& p) { p.bf16_moments = true; }),
+            "method.bf16_moments: true does not combine with method \"onebit-adam\": it sends "
+            "momenta, which are kept in fp32; must be false");
   const auto free = [](plan::Plan& p) {
     p.exchange.start = 0, p.exchange.error_feedback = p.exchange.warm_start = false;
   };

@@ -569,6 +569,45 @@ TEST(Numerics, Fp32GradientsWithEveryKindOfSum) {
   }
 }
 
+// Of two ranks' gradients every way to divide the state makes the same sums, so the weights are the
+// same bits. They are others than those of an fp32 copy or of fp32 moments, and the loss falls.
+TEST(Numerics, OptimizersInSixteenBitsLearnHoweverTheyAreDivided) {
+  ScratchFolder data, out;
+  write_data(data);
+  struct Kept {
+    std::vector<double> losses;
+    reference::Weights weights;
+  };
+  const auto train = [&](const char* method, bool master_weights, bool bf16_moments) {
+    const std::string folder =
+        fmt::format("{}/{}-{}-{}", out.path(), method, master_weights, bf16_moments);
+    const job::Job job = small_job({.method = method,
+                                    .mesh = {.dp = 2},
+                                    .precision = program::DType::bf16,
+                                    .clip = true,
+                                    .master_weights = master_weights,
+                                    .bf16_moments = bf16_moments},
+                                   data.path(), folder);
+    const TrainedRun run = train_in_processes(job);
+    if (testing::Test::HasFailure()) return Kept{};
+    return Kept{run.losses, weights_of(run.checkpoint, job.model)};
+  };
+  const Kept one = train("ddp", false, true);
+  if (HasFailure()) return;
+  EXPECT_LT(one.losses.back(), 0.9 * one.losses.front());
+  for (const char* method : {"zero1", "zero3"})
+    EXPECT_EQ(worst_difference(train(method, false, true).weights, one.weights).first, 0) << method;
+  for (const auto& [master_weights, bf16_moments] :
+       {std::pair{false, false}, std::pair{true, true}, std::pair{true, false}}) {
+    const Kept other = train("ddp", master_weights, bf16_moments);
+    if (HasFailure()) return;
+    EXPECT_GT(worst_difference(other.weights, one.weights).first, 0)
+        << master_weights << bf16_moments;
+    for (std::size_t step = 0; step < 3; ++step)
+      EXPECT_NEAR(other.losses[step] / one.losses[step], 1, 0.02);
+  }
+}
+
 TEST(Numerics, AsynchronousWorkersLearn) {
   ScratchFolder data, out;
   write_data(data);

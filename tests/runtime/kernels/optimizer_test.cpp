@@ -134,6 +134,39 @@ TEST(Optimizer, SixteenBitWeightsFollowTheirMaster) {
   }
 }
 
+// Nothing in fp32: arithmetic in fp32, each result rounded once, as torch's fused AdamW.
+TEST(Optimizer, SixteenBitStatesFollowTorchsFusedAdamW) {
+  const auto half = [](std::uint64_t seed, double scale) {
+    return random_tensor(seed, scale).to(at::kBFloat16);
+  };
+  at::Tensor param = half(1, 1), m = half(2, 0.1), v = half(3, 0.1).abs();
+  for (int step = 1; step <= 5; ++step) {
+    const at::Tensor grad = half(100 + step, 0.1);
+    const at::Tensor theirs = param.clone(), their_m = m.clone(), their_v = v.clone();
+    at::_fused_adamw_({theirs}, {grad}, {their_m}, {their_v}, {}, {at::full({}, double(step))},
+                      1e-2, 0.9, 0.95, 0.1, 1e-8, false, false);
+    const at::Tensor before = param.clone();
+    update({.lr = 1e-2, .weight_decay = 0.1, .step = step},
+           {.param = param.data_ptr(),
+            .grad = grad.data_ptr(),
+            .moment1 = m.data_ptr(),
+            .moment2 = v.data_ptr(),
+            .param_type = program::DType::bf16,
+            .grad_type = program::DType::bf16,
+            .moment_type = program::DType::bf16,
+            .elements = elements},
+           true);
+    EXPECT_FALSE(at::equal(param, before));
+    for (const auto& [ours, of_torch] :
+         {std::pair{param, theirs}, std::pair{m, their_m}, std::pair{v, their_v}}) {
+      const at::Tensor a = ours.to(at::kFloat), b = of_torch.to(at::kFloat);
+      // Where fp32 differs in its last bit, the rounding may go to the other neighbour.
+      EXPECT_LE(((a - b).abs() / b.abs().clamp_min(1e-30)).max().item<double>(), 0x1p-7);
+      EXPECT_GT(a.eq(b).to(at::kFloat).mean().item<double>(), 0.999);
+    }
+  }
+}
+
 TEST(Optimizer, SumsSquaresOfEveryType) {
   for (const auto& [type, scalar] :
        {std::pair{program::DType::f32, at::kFloat}, std::pair{program::DType::bf16, at::kBFloat16},
