@@ -44,6 +44,16 @@ void CudaStream::launch(const Body& body) {
   body.run(body.self, body);
 }
 
+void CudaStream::call(const Body& body) {
+  auto kept = std::make_unique<Body>(body);
+  const auto run = [](void* memory) {
+    const std::unique_ptr<Body> mine(static_cast<Body*>(memory));
+    mine->run(mine->self, *mine);
+  };
+  check_cuda(cudaLaunchHostFunc(raw(), run, kept.get()), "cudaLaunchHostFunc");
+  (void)kept.release();  // `run` frees it
+}
+
 void CudaStream::record(Event& event) {
   check_cuda(cudaEventRecord(static_cast<CudaEvent&>(event).raw(), raw()), "cudaEventRecord");
 }

@@ -33,6 +33,8 @@ class CudaStream : public Stream {
   CudaStream(std::shared_ptr<Watch> watch, int device, bool high_priority);
   /// Runs it now, with this stream current on this thread, so that what it does is queued here.
   void launch(const Body& body) override;
+  /// Queues it as a function of the host. It may not call CUDA.
+  void call(const Body& body) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
   /// Watches the communicators meanwhile. An asynchronous NCCL error, a timeout or a verdict of the

@@ -18,6 +18,7 @@ class CpuEvent : public Event {
 class CpuStream : public Stream {
  public:
   void launch(const Body& body) override { body.run(body.self, body); }
+  void call(const Body& body) override { launch(body); }
   void record(Event&) override {}
   void wait(const Event&) override {}
   void synchronize() override {}
@@ -50,6 +51,7 @@ class CpuDevice : public Device {
   void settled() override {}
   void check_body() const override {}
   void touch(const Touch&) override {}
+  void used(const void*) override {}  // freed by the last body that uses it, which has ended
   void spoil(std::byte*, std::int64_t) override {}
 
  private:

@@ -43,6 +43,9 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual void launch(const Body& body) = 0;
+  /// The same for a body that is the host's own and may take long: it sleeps or writes files, and
+  /// may not touch the device's memory.
+  virtual void call(const Body& body) = 0;
   virtual void record(Event& event) = 0;
   /// Work that is launched later starts after the event's last record.
   virtual void wait(const Event& event) = 0;
@@ -97,13 +100,16 @@ class Device {
   /// The running body is about to do this. Throws ProgramError if nothing orders it and what
   /// another stream does with the same elements.
   virtual void touch(const Touch& touch) = 0;
+  /// The running body uses memory that LibTorch gave to a body, maybe of another stream. When its
+  /// last handle goes, it is not to be given out again before this stream has got past this body.
+  virtual void used(const void* memory) = 0;
   /// Overwrites a value that nobody may read any more, if it is the device's custom to do so.
   virtual void spoil(std::byte* bytes, std::int64_t count) = 0;
 };
 
 /// The function that a plug-in exports as "rehearse_device". `version` must equal device_version.
 /// On failure it returns null and fills `error`.
-inline constexpr int device_version = 1;
+inline constexpr int device_version = 2;
 using MakeDevice = Device*(int version, int rank, std::string* error);
 
 }  // namespace rehearse::runtime

@@ -71,6 +71,8 @@ struct Executor::Impl {
     training = std::make_unique<LaneRunner>(
         device, role.ops.size(), std::move(lanes), main_lane,
         LaneRunner::Hooks{
+            .stage = [this](Id op, std::int64_t step) { operations.stage(op, step); },
+            .host = [this](Id op, std::int64_t step) { host(op, step); },
             .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
             .begin_step =
                 [this](std::int64_t step) {
@@ -91,6 +93,8 @@ struct Executor::Impl {
     evaluation = std::make_unique<LaneRunner>(
         device, role.ops.size(), std::move(forward), main_lane,
         LaneRunner::Hooks{
+            .stage = [this](Id op, std::int64_t step) { operations.stage(op, step); },
+            .host = [this](Id op, std::int64_t step) { host(op, step); },
             .execute = [this](Id op, std::int64_t step) { return execute(op, step); },
             .begin_step = {},
             .stepped = {},
@@ -109,6 +113,21 @@ struct Executor::Impl {
   bool execute(Id op, std::int64_t step) {
     // LibTorch keeps this flag by thread, and lanes are threads. Blocks need no autograd.
     const c10::AutoGradMode no_grad(false);
+    return on_host(role.ops[op].work) ? operations.execute(op, step)
+                                      : observed(op, step, [&] { return operations.execute(op, step); });
+  }
+
+  void host(Id op, std::int64_t step) {
+    observed(op, step, [&] {
+      operations.host(op, step);
+      return true;
+    });
+  }
+
+  /// Runs a part of an op while others can see that it runs, with the faults and slowdowns that
+  /// strike it.
+  template <class F>
+  bool observed(Id op, std::int64_t step, const F& part) {
     const program::Op& what = role.ops[op];
     const bool others = waits_for_others(what.work);
     if (c.faults != nullptr) {
@@ -118,7 +137,7 @@ struct Executor::Impl {
     }
     progress[what.lane]->enter(others ? LaneState::communicating : LaneState::working, step, op);
     const auto began = std::chrono::steady_clock::now();
-    const bool goes_on = operations.execute(op, step);
+    const bool goes_on = part();
     // A sleep can only make an op slower, so factors below 1 have no effect.
     double factor = others || c.disturber == nullptr
                         ? 1

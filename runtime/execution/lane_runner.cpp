@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/link/hazards.h"
@@ -10,8 +11,6 @@
 namespace rehearse::runtime {
 namespace {
 
-// The host issues an op when the device has ended it in the last step but one.
-constexpr std::int64_t run_ahead = 2;
 // Events of so many steps are kept for each op. A lane that waits for a step whose event already
 // stands for a later one waits longer than it must, for work that has been issued.
 constexpr std::int64_t events_kept = 2 * run_ahead;
@@ -24,7 +23,10 @@ std::int64_t now() {
 
 Task task_of(const program::Role& role, Id op) {
   const program::Work& work = role.ops[op].work;
-  return {.op = op, .meets = meets(work), .answers = std::holds_alternative<program::Take>(work)};
+  return {.op = op,
+          .meets = meets(work),
+          .answers = std::holds_alternative<program::Take>(work),
+          .host = on_host(work)};
 }
 
 /// The last op of a step on a lane: ops with the largest shift run last, in the order of the lane.
@@ -37,6 +39,10 @@ Id last_of(const TaskLane& lane) {
 }
 
 }  // namespace
+
+bool on_host(const program::Work& work) {
+  return std::holds_alternative<program::Pause>(work) || std::holds_alternative<program::Save>(work);
+}
 
 std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r) {
   const program::Role& role = linked.program.roles[r];
@@ -119,7 +125,8 @@ LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> la
       // Where an op runs while it is issued, lanes must not wait for each other's ops.
       turnstile_(device.asynchronous() ? std::move(turns) : std::vector<Turn>()),
       issued_(std::make_unique<IssueCounter[]>(ops)),
-      stamps_(lanes_.size()) {
+      stamps_(lanes_.size()),
+      began_(lanes_.size()) {
   if (main_lane_ < lanes_.size()) step_end_ = last_of(lanes_[main_lane_]);
   for (const TaskLane& lane : lanes_) {
     pulses_ |= lane.order == program::Order::arrival;
@@ -162,23 +169,25 @@ std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
   return end_;
 }
 
+template <class F>
+void LaneRunner::guard(const F& part) {
+  try {
+    part();
+  } catch (const std::exception& error) {
+    stop(std::current_exception(), error.what());
+  } catch (...) {
+    stop(std::current_exception(), "unknown error");
+  }
+}
+
 void LaneRunner::run_lane(std::size_t lane) {
-  const auto attempt = [this](const auto& part) {
-    try {
-      part();
-    } catch (const std::exception& error) {
-      stop(std::current_exception(), error.what());
-    } catch (...) {
-      stop(std::current_exception(), "unknown error");
-    }
-  };
   bool finished = false;
-  attempt([&] {
+  guard([&] {
     const bool in_order = lanes_[lane].order == program::Order::in_order;
     finished = in_order ? run_in_order(lane) : run_by_arrival(lane);
     if (lane == main_lane_) deliver(0);
   });
-  attempt([&] { streams_[lane]->synchronize(); });
+  guard([&] { streams_[lane]->synchronize(); });
   if (LaneProgress* progress = lanes_[lane].progress; progress != nullptr && finished && !stopped_)
     progress->enter(LaneState::idle, end_, 0);
 }
@@ -228,14 +237,18 @@ void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
   if (step - run_ahead >= first_) event(task.op, step - run_ahead).wait();
   for (const link::Wait& wait : task.waits)
     if (step - wait.lag >= first_) stream.wait(event(wait.op, step - wait.lag));
+  if (hooks_.stage) hooks_.stage(task.op, step);
   if (task.meets && !turnstile_.enter(task.op, step)) return;  // the run ends before this step
   Event& end = event(task.op, step);
-  stream.launch({.run = &LaneRunner::run_body,
-                 .self = this,
-                 .lane = static_cast<Id>(lane),
-                 .op = task.op,
-                 .step = step,
-                 .meets = task.meets});
+  Body body{.run = &LaneRunner::run_host,
+            .self = this,
+            .lane = static_cast<Id>(lane),
+            .op = task.op,
+            .step = step,
+            .meets = task.meets};
+  if (task.host && hooks_.host) stream.call(body);
+  body.run = &LaneRunner::run_body;
+  stream.launch(body);
   stream.record(end);
   if (task.meets) turnstile_.leave();
   if (task.answers) end.wait();
@@ -250,20 +263,26 @@ void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
   }
 }
 
+void LaneRunner::run_host(void* self, const Body& body) {
+  LaneRunner& runner = *static_cast<LaneRunner*>(self);
+  if (runner.stopped_) return;
+  runner.guard([&] {
+    runner.began_[body.lane] = now();
+    runner.hooks_.host(body.op, body.step);
+  });
+}
+
 void LaneRunner::run_body(void* self, const Body& body) {
   LaneRunner& runner = *static_cast<LaneRunner*>(self);
   if (runner.stopped_) return;
-  try {
+  runner.guard([&] {
     std::vector<OpTimes>& stamps = runner.stamps_[body.lane];
     const bool stamp = stamps.size() < stamps.capacity();
-    const std::int64_t start = stamp ? now() : 0;
+    const std::int64_t began = std::exchange(runner.began_[body.lane], 0);
+    const std::int64_t start = stamp && began == 0 ? now() : began;
     if (!runner.hooks_.execute(body.op, body.step)) runner.end_after(body.step);
     if (stamp) stamps.push_back({.step = body.step, .start = start, .end = now(), .op = body.op});
-  } catch (const std::exception& error) {
-    runner.stop(std::current_exception(), error.what());
-  } catch (...) {
-    runner.stop(std::current_exception(), "unknown error");
-  }
+  });
 }
 
 void LaneRunner::deliver(std::size_t under_way) {

@@ -25,12 +25,16 @@
 
 namespace rehearse::runtime {
 
+/// Whether a part of an op is the host's own: a pause, or writing a checkpoint.
+bool on_host(const program::Work& work);
+
 struct Task {
   Id op = none;
   int shift = 0;
   std::vector<link::Wait> waits = {};
   bool meets = false;    // it meets other ranks on a channel, and is issued in its turn
   bool answers = false;  // what it returns may end the run, so the lane waits for its end
+  bool host = false;     // on_host of its work
 };
 struct TaskLane {
   std::string name = {};
@@ -48,6 +52,9 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role);
 std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role,
                                const std::vector<bool>& wanted);
 
+/// The host issues an op when the device has ended it so many steps before.
+inline constexpr std::int64_t run_ahead = 2;
+
 /// When a stream ran an op, in nanoseconds of the steady clock.
 struct OpTimes {
   std::int64_t step = 0, start = 0, end = 0;
@@ -57,6 +64,11 @@ struct OpTimes {
 class LaneRunner {
  public:
   struct Hooks {
+    /// Prepares what an op reads in host memory, on the thread of its lane, before the op is issued.
+    /// The op has ended in the last step but one. Null: nothing.
+    std::function<void(Id op, std::int64_t step)> stage = {};
+    /// Runs what of an op with Task::host is the host's own, before `execute` and on its thread.
+    std::function<void(Id op, std::int64_t step)> host = {};
     /// Runs an op, on the thread that runs the lane's stream. False: the run ends after `step`. No
     /// op of a later step that waits for this op runs.
     std::function<bool(Id op, std::int64_t step)> execute = {};
@@ -91,6 +103,10 @@ class LaneRunner {
   bool run_by_arrival(std::size_t lane);
   void perform(std::size_t lane, const Task& task, std::int64_t step);
   static void run_body(void* self, const Body& body);
+  static void run_host(void* self, const Body& body);
+  /// Runs `part`. An error in it stops the run.
+  template <class F>
+  void guard(const F& part);
   /// What stands for the end of an op in a step, the last few steps of which are kept.
   Event& event(Id op, std::int64_t step) const;
   /// Calls `stepped` for steps that have ended; waits for all but the last `under_way`.
@@ -122,6 +138,7 @@ class LaneRunner {
   std::mutex gate_, error_lock_;
   std::exception_ptr error_ = {};
   std::vector<std::vector<OpTimes>> stamps_;
+  std::vector<std::int64_t> began_;  // by lane: when the host's part of an op began; 0: it had none
 };
 
 }  // namespace rehearse::runtime

@@ -19,6 +19,15 @@
 
 namespace rehearse::runtime {
 
+void Operations::host(Id id, std::int64_t step) {
+  const program::Op& op = *ops_[id]->op;
+  if (!op.when.due(step)) return;
+  if (const auto* pause = std::get_if<program::Pause>(&op.work))
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause->seconds));
+  else if (std::holds_alternative<program::Save>(op.work) && on_save_)
+    on_save_(step + 1, copied_skipped_);
+}
+
 bool Operations::execute(Id id, std::int64_t step) {
   Prepared& p = *ops_[id];
   const bool goes_on = !p.op->when.due(step) || work(p, step);
@@ -57,10 +66,11 @@ bool Operations::work(Prepared& p, std::int64_t step) {
             goes_on = !got.last;
           },
           [&](const program::Copy&) { copy(p, step); },
-          [&](const program::Save&) {
-            if (on_save_) on_save_(step + 1, copied_skipped_);
+          [](const program::Save&) {},
+          [&](const program::Pause&) {
+            for (const Operand& operand : p.operands)
+              if (operand.slot == program::Slot::target) memory_.write(operand, step).zero_();
           },
-          [&](const program::Pause& work) { pause(p, work, step); },
           [](const program::Issue&) {},
       },
       p.op->work);
@@ -74,12 +84,6 @@ void Operations::copy(Prepared& p, std::int64_t step) {
   if (snapshot && std::exchange(copied_step_, step) != step) copy_skipped(*skips_, copied_skipped_);
   memory_.write(p.need(program::Slot::target), step)
       .copy_(memory_.read(p.need(program::Slot::source), step));
-}
-
-void Operations::pause(const Prepared& p, const program::Pause& pause, std::int64_t step) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(pause.seconds));
-  for (const Operand& operand : p.operands)
-    if (operand.slot == program::Slot::target) memory_.write(operand, step).zero_();
 }
 
 Buffer Operations::payload(const Operand& operand, std::int64_t step) {
@@ -121,41 +125,42 @@ std::int64_t Operations::label_count(std::int64_t step) const {
   return feed_.data->training_labels(step, first, last.first + last.samples - first);
 }
 
-void Operations::fill_batch(MicroBatch& m, std::int64_t step) {
+void Operations::fill_batch(const MicroBatch& m, models::Batch& batch, std::int64_t step) {
   const Data& data = *feed_.data;
-  auto* tokens = m.batch.tokens.data_ptr<std::int64_t>();
-  auto* labels = m.batch.labels.data_ptr<std::int64_t>();
+  auto* tokens = batch.tokens.data_ptr<std::int64_t>();
+  auto* labels = batch.labels.data_ptr<std::int64_t>();
   const auto read = [&](std::int64_t* to_tokens, std::int64_t* to_labels) {
     if (feed_.training)
       data.training(step, m.first, m.samples, to_tokens, to_labels);
     else
       data.validation(feed_.evaluation * global_batch_ + m.first, m.samples, to_tokens, to_labels);
   };
-  if (m.batch.positions.empty()) return read(tokens, labels);
+  if (batch.positions.empty()) return read(tokens, labels);
   // Whole samples, of which this rank has some tokens.
   const auto all = static_cast<std::size_t>(std::int64_t{m.samples} * model_.seq_len);
   std::vector<std::int64_t> all_tokens(all), all_labels(all);
   read(all_tokens.data(), all_labels.data());
   for (int sample = 0; sample < m.samples; ++sample)
-    for (const std::int64_t position : m.batch.positions) {
+    for (const std::int64_t position : batch.positions) {
       const auto at = static_cast<std::size_t>(sample * std::int64_t{model_.seq_len} + position);
       *tokens++ = all_tokens[at], *labels++ = all_labels[at];
     }
 }
 
-const models::Batch& Operations::batch(int microbatch, std::int64_t step) {
-  MicroBatch& m = microbatches_.at(microbatch);
+void Operations::stage(Id op, std::int64_t step) {
+  const auto* const compute = std::get_if<program::Compute>(&role_.ops[op].work);
+  if (compute == nullptr) return;
+  const MicroBatch& m = microbatches_.at(compute->microbatch);
+  auto& [held, batch] = microbatches_[compute->microbatch].at(step);
   // Even keys are training steps, odd keys validation batches.
   const std::int64_t key = feed_.training ? 2 * step : 2 * feed_.evaluation + 1;
-  if (m.key == key) return m.batch;
-  m.key = key;
-  m.batch.step = step;
-  m.batch.seed = train_.seed;
-  m.batch.train = feed_.training;
-  m.batch.first_sample = m.first;
-  fill_batch(m, step);
-  m.batch.loss_weight = feed_.training ? 1.0 / static_cast<double>(label_count(step)) : 1;
-  return m.batch;
+  if (std::exchange(held, key) == key) return;
+  batch.step = step;
+  batch.seed = train_.seed;
+  batch.train = feed_.training;
+  batch.first_sample = m.first;
+  fill_batch(m, batch, step);
+  batch.loss_weight = feed_.training ? 1.0 / static_cast<double>(label_count(step)) : 1;
 }
 
 StepLoss& Operations::loss(std::int64_t step) {

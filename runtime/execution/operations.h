@@ -40,8 +40,14 @@ class Operations {
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
-  /// Runs an op for a step, on the thread of its lane. False: the op took the answer after which
-  /// this free-running rank begins no further step of this run.
+  // The three parts of an op in a step (LaneRunner::Hooks).
+
+  /// Reads the batch that the op needs.
+  void stage(Id op, std::int64_t step);
+  /// Sleeps, or writes a checkpoint.
+  void host(Id op, std::int64_t step);
+  /// False: the op took the answer after which this free-running rank begins no further step of
+  /// this run.
   bool execute(Id op, std::int64_t step);
 
   /// Call before a run. In evaluation the head's backward only adds up the loss.
@@ -69,11 +75,16 @@ class Operations {
 
  private:
   struct Prepared;
-  struct MicroBatch {
-    std::int64_t key = -1;  // what `batch` holds: see `Operations::batch`; -1: nothing
+  /// The samples of a micro-batch in one step, in host memory.
+  struct Staged {
+    std::int64_t key = -1;  // what `batch` holds: see `stage`; -1: nothing
     models::Batch batch = {};
-    std::int64_t first = 0;  // its first sample's number within the global batch
+  };
+  struct MicroBatch {
+    std::vector<Staged> steps = {};  // step s is in s mod their number
+    std::int64_t first = 0;          // its first sample's number within the global batch
     int samples = 0;
+    Staged& at(std::int64_t step) { return steps[static_cast<std::size_t>(step) % steps.size()]; }
   };
 
   void prepare(Id op);
@@ -89,7 +100,9 @@ class Operations {
   Communicator& communicator(Id lane, Id channel);
   void open_mailboxes();
 
-  const models::Batch& batch(int microbatch, std::int64_t step);
+  const models::Batch& batch(int microbatch, std::int64_t step) {
+    return microbatches_.at(microbatch).at(step).batch;
+  }
   /// The number of labels whose mean loss gives the gradient: those of the global batch, or of this
   /// rank's samples where gradients are each rank's own.
   std::int64_t label_count(std::int64_t step) const;
@@ -98,7 +111,7 @@ class Operations {
   void backward(Prepared& p, const program::Compute& compute, std::int64_t step);
   void part_forward(Prepared& p, const program::Compute& compute, std::int64_t step);
   void part_backward(Prepared& p, const program::Compute& compute, std::int64_t step);
-  void fill_batch(MicroBatch& m, std::int64_t step);
+  void fill_batch(const MicroBatch& m, models::Batch& batch, std::int64_t step);
   void kernel(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void select(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void scatter_add(Prepared& p, const program::Kernel& kernel, std::int64_t step);
@@ -116,7 +129,6 @@ class Operations {
   /// Does the work of an op in a step in which it has some. Returns what `execute` does.
   bool work(Prepared& p, std::int64_t step);
   void copy(Prepared& p, std::int64_t step);
-  void pause(const Prepared& p, const program::Pause& pause, std::int64_t step);
   Buffer payload(const Operand& operand, std::int64_t step);
   Buffer place(const Operand& operand, std::int64_t step);
   StepLoss& loss(std::int64_t step);

@@ -9,6 +9,7 @@
 #include "engine/link/workspace.h"
 #include "engine/model/context.h"
 #include "engine/model/tensor_split.h"
+#include "runtime/execution/lane_runner.h"
 #include "runtime/execution/prepared.h"
 
 namespace rehearse::runtime {
@@ -95,18 +96,31 @@ void Operations::find_samples() {
           std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
   }
   const std::int64_t tokens = model_.seq_len / context_.count;
+  // Where an op runs while it is issued, batches are read again when another step needs them. A
+  // device that runs behind may still read those of two steps before this one, and of as many more
+  // as ops are shifted by.
+  std::size_t staged = 1;
+  if (memory_.device().asynchronous()) {
+    int shift = 0;
+    for (const program::Op& op : role_.ops)
+      if (std::holds_alternative<program::Compute>(op.work)) shift = std::max(shift, int{op.shift});
+    staged = static_cast<std::size_t>(run_ahead + 1 + shift);
+  }
   std::int64_t first =
       std::accumulate(by_place.begin(), by_place.begin() + mine.index, std::int64_t{0});
   for (const int samples : link::samples_of(role_)) {
     MicroBatch& m = microbatches_.emplace_back();
     m.first = first;
     m.samples = samples;
-    m.batch.tokens = at::empty({samples, tokens}, at::kLong);
-    m.batch.labels = at::empty({samples, tokens}, at::kLong);
-    if (context_.count > 1)
-      for (const model::TokenRun& run :
-           model::tokens_of(model_.seq_len, context_.count, context_.index, cut_of(program_)))
-        for (std::int64_t i = 0; i < run.size; ++i) m.batch.positions.push_back(run.begin + i);
+    m.steps.resize(staged);
+    for (auto& [key, batch] : m.steps) {
+      batch.tokens = at::empty({samples, tokens}, at::kLong);
+      batch.labels = at::empty({samples, tokens}, at::kLong);
+      if (context_.count > 1)
+        for (const model::TokenRun& run :
+             model::tokens_of(model_.seq_len, context_.count, context_.index, cut_of(program_)))
+          for (std::int64_t i = 0; i < run.size; ++i) batch.positions.push_back(run.begin + i);
+    }
     first += samples;
   }
   for (const program::Op& op : role_.ops)

@@ -109,8 +109,7 @@ at::Tensor RankMemory::read(const Operand& operand, std::int64_t step) {
   if (!tensor.defined())
     throw ProgramError(
         fmt::format("role {}: {} is read before it is written", role_.name, name_of(operand)));
-  const at::Tensor flat = tensor.view(-1);
-  return operand.whole ? flat : flat.narrow(0, operand.begin, operand.elements);
+  return part_of_value(operand, tensor);
 }
 
 at::Tensor RankMemory::write(const Operand& operand, std::int64_t step) {
@@ -121,7 +120,12 @@ at::Tensor RankMemory::write(const Operand& operand, std::int64_t step) {
   at::Tensor& tensor = storages_[operand.storage].tensors[at];
   if (!tensor.defined())
     tensor = at::empty({role_.storages[operand.storage].elements}, scalar_type(operand.dtype));
-  const at::Tensor flat = tensor.view(-1);
+  return part_of_value(operand, tensor);
+}
+
+at::Tensor RankMemory::part_of_value(const Operand& operand, const at::Tensor& value) const {
+  device_.used(value.storage().data());
+  const at::Tensor flat = value.view(-1);
   return operand.whole ? flat : flat.narrow(0, operand.begin, operand.elements);
 }
 
@@ -141,7 +145,10 @@ void RankMemory::set(const Operand& operand, std::int64_t step, const at::Tensor
 models::Saved& RankMemory::saved(const Operand& operand, std::int64_t step) {
   const std::size_t at = slot(operand, step - operand.age);
   touch(operand, at, operand.mode != program::Mode::read);
-  return storages_[operand.storage].saved.at(at);
+  models::Saved& saved = storages_[operand.storage].saved.at(at);
+  for (const at::Tensor& tensor : saved.tensors)
+    if (tensor.defined()) device_.used(tensor.storage().data());
+  return saved;
 }
 
 void RankMemory::add_last_user(const Operand& operand) {

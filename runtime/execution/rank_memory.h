@@ -104,6 +104,8 @@ class RankMemory {
   /// Whether the host may read and write a storage in place while nothing runs on the device.
   bool host_reaches(Id storage) const;
   void touch(const Operand& operand, std::size_t instance, bool writes) const;
+  /// What an operand is of a value, which the running body uses.
+  at::Tensor part_of_value(const Operand& operand, const at::Tensor& value) const;
 
   Device& device_;
   const program::Program& program_;

@@ -24,6 +24,7 @@ struct Running {
   std::size_t stream = 0;
   std::uint64_t number = 0;  // within its stream, from 1
   Clock before = {};
+  bool host = false;  // it is the host's own part of an op
 };
 using RunningOp = std::shared_ptr<const Running>;
 

@@ -150,6 +150,7 @@ class QueuesDevice : public Device {
     const std::lock_guard guard(shared_.lock);
     detector_.look(touch, *current);
   }
+  void used(const void*) override {}  // as on the CPU: values are freed inside of bodies
   void spoil(std::byte* bytes, std::int64_t count) override {
     std::memset(bytes, 0xff, static_cast<std::size_t>(count));  // NaN in each type
   }
@@ -176,7 +177,7 @@ class QueuesDevice : public Device {
             fmt::format("the host uses the device's memory while lane {} runs", queue->name));
   }
   static void run(const RunningOp& op) {
-    current = &op;
+    if (!op->host) current = &op;
     op->body.run(op->body.self, op->body);
     current = nullptr;
   }
@@ -217,7 +218,9 @@ class QueueStream : public Stream {
     std::erase(device_.queues_, &queue_);
   }
 
-  void launch(const Body& body) override {
+  void launch(const Body& body) override { push(body, false); }
+  void call(const Body& body) override { push(body, true); }
+  void push(const Body& body, bool host) {
     const std::lock_guard guard(device_.shared_.lock);
     for (const QueueEvent* event : std::exchange(queue_.waits, {})) {
       const Dropped& dropped = device_.dropped_;
@@ -229,7 +232,7 @@ class QueueStream : public Stream {
     if (queue_.before.size() <= queue_.index) queue_.before.resize(queue_.index + 1);
     queue_.before[queue_.index] = ++queue_.launched;
     const auto op = std::make_shared<const Running>(
-        Running{body, queue_.index, queue_.launched, queue_.before});
+        Running{body, queue_.index, queue_.launched, queue_.before, host});
     queue_.items.emplace_back(op);
     if (body.meets) {
       device_.meetings_.emplace_back(&queue_, op);

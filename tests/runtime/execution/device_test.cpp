@@ -282,6 +282,28 @@ TEST_P(DroppedWaits, AreMissed) {
 }
 INSTANTIATE_TEST_SUITE_P(All, DroppedWaits, testing::ValuesIn(exact_methods()), test::method_name);
 
+// The host's own part of an op is out of reach of the device's memory.
+TEST(QueuesMemory, IsNotForTheHostsPartOfAnOp) {
+  const auto device = make_device("queues", 0);
+  const auto stream = device->stream("save");
+  std::string said;
+  std::function<void()> look = [&] {
+    try {
+      device->check_body();
+    } catch (const ProgramError& error) {
+      said = error.what();
+    }
+  };
+  const Body body{.run = [](void* self, const Body&) { (*static_cast<std::function<void()>*>(self))(); },
+                  .self = &look};
+  stream->launch(body);
+  stream->synchronize();
+  EXPECT_EQ(said, "");
+  stream->call(body);
+  stream->synchronize();
+  EXPECT_NE(said, "");
+}
+
 // The device holds the first op of each step until the host has begun the next one. When the host
 // begins a step, the main lane has ended all steps but the last one.
 TEST(QueuesRun, TheHostIsAheadAndNoMoreThanAStepOfTheMainLane) {
