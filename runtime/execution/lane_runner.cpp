@@ -26,7 +26,9 @@ Task task_of(const program::Role& role, Id op) {
   return {.op = op,
           .meets = meets(work),
           .answers = std::holds_alternative<program::Take>(work),
-          .host = on_host(work)};
+          .host = on_host(work),
+          .tells = std::holds_alternative<program::Update>(work) &&
+                   find(role.ops[op], program::Slot::norm) != nullptr};
 }
 
 /// The last op of a step on a lane: ops with the largest shift run last, in the order of the lane.
@@ -127,7 +129,10 @@ LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> la
       issued_(std::make_unique<IssueCounter[]>(ops)),
       stamps_(lanes_.size()),
       began_(lanes_.size()) {
-  if (main_lane_ < lanes_.size()) step_end_ = last_of(lanes_[main_lane_]);
+  if (main_lane_ < lanes_.size()) step_ends_.push_back(last_of(lanes_[main_lane_]));
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
+    for (const Task& task : lanes_[lane].tasks)
+      if (task.tells && lane != main_lane_) step_ends_.push_back(task.op);
   for (const TaskLane& lane : lanes_) {
     pulses_ |= lane.order == program::Order::arrival;
     streams_.push_back(device.stream(lane.name));
@@ -252,7 +257,7 @@ void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
   stream.record(end);
   if (task.meets) turnstile_.leave();
   if (task.answers) end.wait();
-  if (lane == main_lane_ && task.op == step_end_ && hooks_.stepped) {
+  if (lane == main_lane_ && task.op == step_ends_.front() && hooks_.stepped) {
     ended_.push_back(step);
     deliver(1);
   }
@@ -288,15 +293,27 @@ void LaneRunner::run_body(void* self, const Body& body) {
 void LaneRunner::deliver(std::size_t under_way) {
   while (!ended_.empty()) {
     const std::int64_t step = ended_.front();
-    const Event& end = event(step_end_, step);
-    if (ended_.size() > under_way)
-      end.wait();
-    else if (!end.done())
-      return;
+    const bool wait = ended_.size() > under_way;
+    for (const Id op : step_ends_)
+      if (!ended(op, step, wait)) return;
     if (stopped_) return;
     ended_.pop_front();
     hooks_.stepped(step);
   }
+}
+
+bool LaneRunner::ended(Id op, std::int64_t step, bool wait) const {
+  const std::int64_t needed = step - first_ + 1;
+  for (IssueCounter::Seen seen = issued_[op].look(); IssueCounter::issued(seen) < needed;
+       seen = issued_[op].look()) {
+    if (op == step_ends_.front()) break;  // its counter is about to rise
+    if (!wait || stopped_) return false;
+    issued_[op].wait(seen);
+  }
+  const Event& end = event(op, step);
+  if (!wait) return end.done();
+  end.wait();
+  return true;
 }
 
 bool LaneRunner::open(std::int64_t step) {

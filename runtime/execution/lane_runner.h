@@ -35,6 +35,7 @@ struct Task {
   bool meets = false;    // it meets other ranks on a channel, and is issued in its turn
   bool answers = false;  // what it returns may end the run, so the lane waits for its end
   bool host = false;     // on_host of its work
+  bool tells = false;    // Hooks::stepped reads what it finds: it decides by the gradients' norm
 };
 struct TaskLane {
   std::string name = {};
@@ -76,8 +77,8 @@ class LaneRunner {
     /// that step. Null: always true.
     std::function<bool(std::int64_t step)> begin_step = {};
     /// Called for each step, in order, on the thread that called `run`, after the last op of the
-    /// main lane in this step has ended; while the device runs behind, when the next step has been
-    /// issued. Null: no call.
+    /// main lane in this step has ended, and all ops with Task::tells. While these are behind, it is
+    /// called when the next step has been issued. Null: no call.
     std::function<void(std::int64_t step)> stepped = {};
     /// Called once, after the first error: must wake all lanes that block in `execute`. Null: no
     /// call.
@@ -111,6 +112,9 @@ class LaneRunner {
   Event& event(Id op, std::int64_t step) const;
   /// Calls `stepped` for steps that have ended; waits for all but the last `under_way`.
   void deliver(std::size_t under_way);
+  /// Whether `op` has ended in a step of which the main lane has issued all ops; waits for that if
+  /// `wait`.
+  bool ended(Id op, std::int64_t step, bool wait) const;
   /// Whether the run has this step, as far as is known now.
   bool open(std::int64_t step);
   bool satisfied(const Task& task, std::int64_t step) const;
@@ -122,7 +126,8 @@ class LaneRunner {
   Device& device_;
   std::vector<TaskLane> lanes_;
   std::size_t main_lane_;
-  Id step_end_ = none;  // the last op of a step on the main lane
+  // The last op of a step on the main lane, then ops with Task::tells of other lanes.
+  std::vector<Id> step_ends_ = {};
   Hooks hooks_;
   std::size_t ops_;
   std::vector<std::unique_ptr<Stream>> streams_ = {};  // by lane

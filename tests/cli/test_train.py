@@ -57,6 +57,20 @@ class Train(TrainingCase):
                 self.assertEqual(losses["speed"], losses["[6, 2]"])
                 self.assertNotEqual(losses["speed"], losses["equal"])  # the order of a sum differs: the comparison can fail
 
+    def test_the_norm_of_the_gradient_is_told(self):
+        """Wherever the update runs, metrics.jsonl has the norm that it clips by in each step."""
+        norms = {}
+        for method, *more in (("ddp",), ("zero3",), ("zero-offload",), ("1f1b", "method.pp=2", "method.dp=1")):
+            sets = [word for key in (f"method.name={method}", "train.clip=0.1", *more) for word in ("--set", key)]
+            self.json("train", self.job(6), "--nproc", "2", "--overwrite", *sets)
+            rows = map(json.loads, (self.tmp / "out/metrics.jsonl").read_text().splitlines())
+            norms[method] = [row["grad_norm"] for row in rows if "loss" in row]
+            self.assertEqual(len(norms[method]), 6)
+        for norm, one in zip(norms["ddp"], zip(*norms.values())):
+            self.assertTrue(all(0.999 < other / norm < 1.001 for other in one), norms)
+        self.json("train", self.job(3), "--nproc", "2", "--overwrite")
+        self.assertNotIn("grad_norm", (self.tmp / "out/metrics.jsonl").read_text())
+
     def test_two_processes_learn_and_go_on(self):
         job = self.job()
         trace = self.tmp / "trace.json"
