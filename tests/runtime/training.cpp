@@ -11,6 +11,7 @@
 #include "engine/methods/strategy.h"
 #include "models/block.h"
 #include "runtime/checkpoints/checkpoint_reader.h"
+#include "runtime/execution/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
 
 namespace rehearse::runtime {
@@ -103,14 +104,15 @@ reference::Weights weights_of(const std::string& checkpoint, const model::ModelS
   reference::Weights weights;
   for (const model::ParamGroup& group : model.groups)
     for (const model::TensorSpec& spec : group.tensors) {
-      const std::vector<std::byte> bytes =
-          reader.mean(kind, spec.name, 1, &spec, program::DType::f32);
+      const program::DType dtype = reader.dtype_of(kind, spec.name);
+      const std::vector<std::byte> bytes = reader.mean(kind, spec.name, 1, &spec, dtype);
       if (bytes.empty()) {
         ADD_FAILURE() << spec.name << " is not in " << checkpoint;
         continue;
       }
       weights[spec.name] =
-          at::from_blob(const_cast<std::byte*>(bytes.data()), spec.shape, at::kFloat).clone();
+          at::from_blob(const_cast<std::byte*>(bytes.data()), spec.shape, scalar_type(dtype))
+              .to(at::kFloat, false, true);
     }
   return weights;
 }

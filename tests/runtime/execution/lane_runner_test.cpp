@@ -59,6 +59,53 @@ std::size_t place(const std::vector<Ran>& ran, Id op, std::int64_t step) {
   return static_cast<std::size_t>(found - ran.begin());
 }
 
+// Lane 1 decides by the norm, and is behind: its op of a step ends when the main lane has begun the
+// next one. The host is told of a step after that op all the same.
+TEST(LaneRunner, TellsOfAStepWhenAllThatTellHaveEnded) {
+  constexpr std::int64_t steps = 20;
+  const std::vector<TaskLane> lanes = {
+      {.tasks = {{.op = 0}}},
+      {.tasks = {{.op = 1, .waits = {{.op = 0}}, .tells = true}}},
+  };
+  std::atomic<std::int64_t> begun = 0, decided = 0;  // steps
+  std::vector<std::int64_t> told;
+  LaneRunner runner(*device, 2, lanes, 0,
+                    {.execute =
+                         [&](Id op, std::int64_t step) {
+                           if (op == 0) {
+                             begun = step + 1;
+                             return true;
+                           }
+                           if (step + 1 < steps) await([&] { return begun > step + 1; });
+                           decided = step + 1;
+                           return true;
+                         },
+                     .stepped =
+                         [&](std::int64_t step) {
+                           EXPECT_GT(decided, step);
+                           told.push_back(step);
+                         }});
+  EXPECT_EQ(runner.run(0, steps), steps);
+  ASSERT_EQ(told.size(), std::size_t(steps));
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+}
+
+// A part of an op that is the host's own comes before the op, in the order of the lane.
+TEST(LaneRunner, RunsTheHostsPartBeforeTheOp) {
+  const std::vector<TaskLane> lanes = {{.tasks = {{.op = 0}, {.op = 1, .host = true}}}};
+  std::string order;
+  LaneRunner runner(*device, 2, lanes, 0,
+                    {.stage = [&](Id op, std::int64_t) { order += fmt::format("s{} ", op); },
+                     .host = [&](Id op, std::int64_t) { order += fmt::format("h{} ", op); },
+                     .execute =
+                         [&](Id op, std::int64_t) {
+                           order += fmt::format("{} ", op);
+                           return true;
+                         }});
+  runner.run(0, 2);
+  EXPECT_EQ(order, "s0 0 s1 h1 1 s0 0 s1 h1 1 ");
+}
+
 TEST(LaneRunner, WaitsAcrossLanesAndSteps) {
   // Lane 0: compute 0, update 1 after the reduce of the same step. Lane 1: reduce 2 after compute.
   const std::vector<TaskLane> lanes = {

@@ -131,7 +131,9 @@ TEST_P(UsedValues, AreNamedByEachBodyThatUsesThem) {
   std::size_t on_other_lanes = 0;
   for (Id role = 0; role < linked.program.roles.size(); ++role)
     on_other_lanes += Uses(linked, role).on_other_lanes;
-  if (GetParam() == "1f1b" || GetParam() == "zero3") EXPECT_GT(on_other_lanes, 0U);
+  if (GetParam() == "1f1b" || GetParam() == "zero3") {
+    EXPECT_GT(on_other_lanes, 0U);
+  }
 }
 INSTANTIATE_TEST_SUITE_P(All, UsedValues, testing::ValuesIn(test::all_methods()),
                          test::method_name);
