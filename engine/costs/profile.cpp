@@ -166,8 +166,8 @@ std::optional<double> Profile::update_seconds(plan::Optimizer optimizer, program
   for (const UpdateTime* u : entries_of(updates, device_kind, [&](const UpdateTime& u) {
          return u.optimizer == optimizer && u.dtype == dtype;
        }))
-    return u->launch + u->seconds_per_element * static_cast<double>(bytes) /
-                           bytes_of_update(optimizer, dtype);
+    return u->launch +
+           u->seconds_per_element * static_cast<double>(bytes) / bytes_of_update(optimizer, dtype);
   return std::nullopt;
 }
 

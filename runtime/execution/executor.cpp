@@ -113,8 +113,9 @@ struct Executor::Impl {
   bool execute(Id op, std::int64_t step) {
     // LibTorch keeps this flag by thread, and lanes are threads. Blocks need no autograd.
     const c10::AutoGradMode no_grad(false);
-    return on_host(role.ops[op].work) ? operations.execute(op, step)
-                                      : observed(op, step, [&] { return operations.execute(op, step); });
+    return on_host(role.ops[op].work)
+               ? operations.execute(op, step)
+               : observed(op, step, [&] { return operations.execute(op, step); });
   }
 
   void host(Id op, std::int64_t step) {

@@ -43,7 +43,8 @@ Id last_of(const TaskLane& lane) {
 }  // namespace
 
 bool on_host(const program::Work& work) {
-  return std::holds_alternative<program::Pause>(work) || std::holds_alternative<program::Save>(work);
+  return std::holds_alternative<program::Pause>(work) ||
+         std::holds_alternative<program::Save>(work);
 }
 
 std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r) {

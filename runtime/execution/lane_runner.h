@@ -65,8 +65,8 @@ struct OpTimes {
 class LaneRunner {
  public:
   struct Hooks {
-    /// Prepares what an op reads in host memory, on the thread of its lane, before the op is issued.
-    /// The op has ended in the last step but one. Null: nothing.
+    /// Prepares what an op reads in host memory, on the thread of its lane, before the op is
+    /// issued. The op has ended in the last step but one. Null: nothing.
     std::function<void(Id op, std::int64_t step)> stage = {};
     /// Runs what of an op with Task::host is the host's own, before `execute` and on its thread.
     std::function<void(Id op, std::int64_t step)> host = {};
@@ -77,8 +77,8 @@ class LaneRunner {
     /// that step. Null: always true.
     std::function<bool(std::int64_t step)> begin_step = {};
     /// Called for each step, in order, on the thread that called `run`, after the last op of the
-    /// main lane in this step has ended, and all ops with Task::tells. While these are behind, it is
-    /// called when the next step has been issued. Null: no call.
+    /// main lane in this step has ended, and all ops with Task::tells. While these are behind, it
+    /// is called when the next step has been issued. Null: no call.
     std::function<void(std::int64_t step)> stepped = {};
     /// Called once, after the first error: must wake all lanes that block in `execute`. Null: no
     /// call.

@@ -109,18 +109,19 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
   auto* const param_bytes = static_cast<char*>(new_param.data_ptr());
   auto* const grad_bytes = static_cast<char*>(gradient.data_ptr());
   for (const DecayRun& run : p.runs)
-    runtime::update(settings,
-                    {.param = element_of(param_bytes, run.begin, param.dtype),
-                     .grad = element_of(grad_bytes, run.begin, grad.dtype),
-                     .moment1 = element_of(moment1, run.begin, moment_type),
-                     .moment2 = element_of(moment2, run.begin, moment_type),
-                     .master = reinterpret_cast<float*>(element_of(master, run.begin, program::DType::f32)),
-                     .param_type = param.dtype,
-                     .grad_type = grad.dtype,
-                     .moment_type = moment_type,
-                     .elements = run.end - run.begin,
-                     .fresh = param.mode == program::Mode::write},
-                    run.decay, *p.scalars);
+    runtime::update(
+        settings,
+        {.param = element_of(param_bytes, run.begin, param.dtype),
+         .grad = element_of(grad_bytes, run.begin, grad.dtype),
+         .moment1 = element_of(moment1, run.begin, moment_type),
+         .moment2 = element_of(moment2, run.begin, moment_type),
+         .master = reinterpret_cast<float*>(element_of(master, run.begin, program::DType::f32)),
+         .param_type = param.dtype,
+         .grad_type = grad.dtype,
+         .moment_type = moment_type,
+         .elements = run.end - run.begin,
+         .fresh = param.mode == program::Mode::write},
+        run.decay, *p.scalars);
 }
 
 }  // namespace rehearse::runtime

@@ -37,10 +37,10 @@ double learning_rate(const job::Train& train, std::int64_t step);
 OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std::int64_t step);
 
 /// Flat intervals of `elements` elements in each tensor of one optimizer step. `param` and `grad`
-/// are f32, bf16 or f16, moments f32 or bf16. `master` is the fp32 copy that is updated when `param`
-/// has 16 bits; null: `param` itself is updated. Arithmetic is in fp32; what has 16 bits is rounded
-/// when it is stored, as by torch's fused optimizers. `moment1` is SGD's momentum buffer too; only
-/// AdamW reads `moment2`.
+/// are f32, bf16 or f16, moments f32 or bf16. `master` is the fp32 copy that is updated when
+/// `param` has 16 bits; null: `param` itself is updated. Arithmetic is in fp32; what has 16 bits is
+/// rounded when it is stored, as by torch's fused optimizers. `moment1` is SGD's momentum buffer
+/// too; only AdamW reads `moment2`.
 struct OptimizerInterval {
   void* param = nullptr;
   const void* grad = nullptr;

@@ -66,7 +66,7 @@ class Train(TrainingCase):
             rows = map(json.loads, (self.tmp / "out/metrics.jsonl").read_text().splitlines())
             norms[method] = [row["grad_norm"] for row in rows if "loss" in row]
             self.assertEqual(len(norms[method]), 6)
-        for norm, one in zip(norms["ddp"], zip(*norms.values())):
+        for norm, one in zip(norms["ddp"], zip(*norms.values(), strict=True), strict=True):
             self.assertTrue(all(0.999 < other / norm < 1.001 for other in one), norms)
         self.json("train", self.job(3), "--nproc", "2", "--overwrite")
         self.assertNotIn("grad_norm", (self.tmp / "out/metrics.jsonl").read_text())

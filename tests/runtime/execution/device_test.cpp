@@ -294,8 +294,9 @@ TEST(QueuesMemory, IsNotForTheHostsPartOfAnOp) {
       said = error.what();
     }
   };
-  const Body body{.run = [](void* self, const Body&) { (*static_cast<std::function<void()>*>(self))(); },
-                  .self = &look};
+  const Body body{
+      .run = [](void* self, const Body&) { (*static_cast<std::function<void()>*>(self))(); },
+      .self = &look};
   stream->launch(body);
   stream->synchronize();
   EXPECT_EQ(said, "");

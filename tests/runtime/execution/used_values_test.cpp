@@ -1,7 +1,7 @@
-// An allocator that serves streams gives memory out again as soon as its last handle goes, which may
-// be before another stream has read it. So bodies say of all memory that LibTorch gave them that
-// they use it (runtime::Device::used). Runs the ops of every method, which use their operands and do
-// no more, and looks.
+// An allocator that serves streams gives memory out again as soon as its last handle goes, which
+// may be before another stream has read it. So bodies say of all memory that LibTorch gave them
+// that they use it (runtime::Device::used). Runs the ops of every method, which use their operands
+// and do no more, and looks.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
