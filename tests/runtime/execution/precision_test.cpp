@@ -1,5 +1,5 @@
-// Training in 16 bits in real processes: it follows full precision, gradients may be summed in fp32,
-// and the optimizer may keep nothing in fp32.
+// Training in 16 bits in real processes: it follows full precision, gradients may be summed in
+// fp32, and the optimizer may keep nothing in fp32.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
