@@ -53,7 +53,7 @@ function(rehearse_cuda_module name)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror>"
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-Werror=all-warnings>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-Werror=all-warnings;-fmad=false;--expt-relaxed-constexpr>") # as runtime/kernels
   target_link_libraries(${name} PRIVATE torch::cuda nccl::nccl ${arg_LINK})
   target_link_options(${name} PRIVATE -Wl,--allow-shlib-undefined)
 endfunction()

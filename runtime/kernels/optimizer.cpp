@@ -17,44 +17,26 @@ namespace {
 
 constexpr std::int64_t block = float_block;
 
-struct AdamFactors {
-  float keep, one_minus_beta1, beta2, one_minus_beta2, eps, step_size, root_correction, grad_scale;
-};
-
 REHEARSE_VECTORISED
-void adamw_block(const AdamFactors f, const float* __restrict grad, float* __restrict param,
-                 float* __restrict moment1, float* __restrict moment2, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float g = grad[i] * f.grad_scale;
-    const float m = moment1[i] + (g - moment1[i]) * f.one_minus_beta1;
-    const float v = moment2[i] * f.beta2 + g * g * f.one_minus_beta2;
-    moment1[i] = m;
-    moment2[i] = v;
-    param[i] = param[i] * f.keep - f.step_size * (m / (std::sqrt(v) / f.root_correction + f.eps));
-  }
+void adamw_block(const StepFactors f, const StepScalars s, const float* __restrict grad,
+                 float* __restrict param, float* __restrict moment1, float* __restrict moment2,
+                 std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    adamw(f, s, grad[i], param[i], moment1[i], moment2[i]);
 }
 
 REHEARSE_VECTORISED
-void frozen_block(const AdamFactors f, const float* __restrict momentum, float* __restrict param,
-                  float* __restrict moment1, const float* __restrict moment2, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    // A sign is never 0, so an entry that has had no gradient would take steps of m / eps.
-    const float m = moment1[i] = moment2[i] > 0 ? momentum[i] : 0.0F;
-    param[i] =
-        param[i] * f.keep - f.step_size * (m / (std::sqrt(moment2[i]) / f.root_correction + f.eps));
-  }
+void frozen_block(const StepFactors f, const StepScalars s, const float* __restrict momentum,
+                  float* __restrict param, float* __restrict moment1,
+                  const float* __restrict moment2, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    frozen_adamw(f, s, momentum[i], param[i], moment1[i], moment2[i]);
 }
 
 REHEARSE_VECTORISED
-void sgd_block(float lr, float momentum, float decay, float grad_scale,
-               const float* __restrict grad, float* __restrict param, float* __restrict buffer,
-               std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float g = grad[i] * grad_scale + decay * param[i];
-    const float b = momentum * buffer[i] + g;
-    buffer[i] = b;
-    param[i] -= lr * b;
-  }
+void sgd_block(const StepFactors f, const StepScalars s, const float* __restrict grad,
+               float* __restrict param, float* __restrict buffer, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sgd(f, s, grad[i], param[i], buffer[i]);
 }
 
 REHEARSE_VECTORISED
@@ -73,11 +55,7 @@ double squares_block(const float* values, std::int64_t count) {
 REHEARSE_VECTORISED
 void welford_block(const float* __restrict values, float count, float* __restrict mean,
                    float* __restrict squares, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float before = values[i] - mean[i];
-    mean[i] += before / count;
-    squares[i] += before * (values[i] - mean[i]);
-  }
+  for (std::int64_t i = 0; i < n; ++i) welford(values[i], count, mean[i], squares[i]);
 }
 
 }  // namespace
@@ -103,32 +81,6 @@ OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std:
           .momentum = train.momentum,
           .weight_decay = train.weight_decay,
           .step = step + 1};
-}
-
-StepScalars scalars_of(const OptimizerStep& step, std::int64_t updates, double grad_scale) {
-  const double correction1 = 1 - std::pow(step.beta1, static_cast<double>(updates));
-  const double correction2 =
-      1 - std::pow(step.beta2, static_cast<double>(step.frozen > 0 ? step.frozen : updates));
-  return {.grad_scale = static_cast<float>(grad_scale),
-          .step_size = static_cast<float>(step.lr / correction1),
-          .root_correction = static_cast<float>(std::sqrt(correction2))};
-}
-
-void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
-            SkipCount& skips, StepScalars& scalars, double* square_norm) {
-  const double loss_scale = gradients.scale();
-  double factor = 1 / loss_scale;
-  if (gradients.squares != nullptr) {
-    const double squares = *gradients.squares;
-    *square_norm = squares / (loss_scale * loss_scale);
-    factor = gradient_factor(squares, loss_scale, max_norm);
-  }
-  const std::int64_t updates =
-      step.restart > 0 ? (step.step - 1) % step.restart + 1 : step.step - skips.skipped;
-  scalars = scalars_of(step, updates, factor);
-  scalars.skip = !gradients.finite();
-  // All updates of a step read the same norm, so all of them skip.
-  if (scalars.skip && std::exchange(skips.last, step.step) != step.step) ++skips.skipped;
 }
 
 namespace {
@@ -177,15 +129,15 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
     return;
   }
   const double weight_decay = decay ? step.weight_decay : 0;
-  const AdamFactors factors{
+  const StepFactors factors{
       .keep = static_cast<float>(1 - step.lr * weight_decay),
       .one_minus_beta1 = static_cast<float>(1 - step.beta1),
       .beta2 = static_cast<float>(step.beta2),
       .one_minus_beta2 = static_cast<float>(1 - step.beta2),
       .eps = static_cast<float>(step.eps),
-      .step_size = scalars.step_size,
-      .root_correction = scalars.root_correction,
-      .grad_scale = scalars.grad_scale,
+      .lr = static_cast<float>(step.lr),
+      .momentum = static_cast<float>(step.momentum),
+      .decay = static_cast<float>(weight_decay),
   };
   const bool copied = interval.master != nullptr;
   Scratch grad_scratch, weight_scratch, moment1_scratch, moment2_scratch;
@@ -199,13 +151,11 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
     const Changed moment1(interval.moment1, interval.moment_type, begin, count, moment1_scratch);
     const Changed moment2(interval.moment2, interval.moment_type, begin, count, moment2_scratch);
     if (step.frozen > 0)
-      frozen_block(factors, grad, weight.values, moment1.values, moment2.values, count);
+      frozen_block(factors, scalars, grad, weight.values, moment1.values, moment2.values, count);
     else if (step.kind == plan::Optimizer::adamw)
-      adamw_block(factors, grad, weight.values, moment1.values, moment2.values, count);
+      adamw_block(factors, scalars, grad, weight.values, moment1.values, moment2.values, count);
     else
-      sgd_block(static_cast<float>(step.lr), static_cast<float>(step.momentum),
-                static_cast<float>(weight_decay), factors.grad_scale, grad, weight.values,
-                moment1.values, count);
+      sgd_block(factors, scalars, grad, weight.values, moment1.values, count);
     weight.store(), moment1.store(), moment2.store();
     if (copied && interval.param_type == program::DType::f32)
       std::copy_n(weight.values, count, static_cast<float*>(interval.param) + begin);
@@ -228,23 +178,6 @@ void measure(std::span<const Values> sources, double scale, bool add, float* nor
   double sum = 0;
   for (const Values& v : sources) sum += sum_of_squares(v.data, v.type, v.elements);
   *norm = static_cast<float>((add ? *norm : 0) + scale * sum);
-}
-
-double gradient_factor(double sum_of_squares, double loss_scale, double max_norm) {
-  const double norm = std::sqrt(sum_of_squares) / loss_scale;
-  const double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
-  return clip / loss_scale;
-}
-
-void rescale(const float* squares, float* state) {
-  constexpr float good_steps = 2000;
-  if (!std::isfinite(*squares)) {
-    state[0] = std::max(1.0F, state[0] / 2);
-    state[1] = 0;
-  } else if (++state[1] >= good_steps) {
-    state[0] *= 2;
-    state[1] = 0;
-  }
 }
 
 void observe(const void* values, program::DType type, std::int64_t elements, int stride,

@@ -1,18 +1,17 @@
-// The arithmetic of a step outside the model: AdamW (Loshchilov & Hutter 2019, as
-// torch.optim.AdamW), SGD with momentum (as torch.optim.SGD), sums of squares for gradient
-// clipping, dynamic loss scaling (Micikevicius et al. 2018, section 3.2) and running variances.
+// The arithmetic of a step outside the model: optimizers, sums of squares for gradient clipping,
+// dynamic loss scaling (Micikevicius et al. 2018, section 3.2) and running variances. The formulas
+// of single elements are in elements.h.
 // Every function is one pass over flat plain memory, so it serves any slice of any storage and can
 // be tested without torch.
 #pragma once
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "engine/job/job.h"
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"
 #include "engine/tensors/variance.h"
-#include "runtime/kernels/norm_and_scale.h"
+#include "runtime/kernels/elements.h"
 
 namespace rehearse::runtime {
 
@@ -53,29 +52,27 @@ struct OptimizerInterval {
   bool fresh = false;  // `param` holds no weights yet: a skipped step fills it from `master`
 };
 
-/// How many steps skipped their update, in the memory of the device. All updates of a rank that
-/// depend on a norm are on one lane, so they share one count.
-struct SkipCount {
-  std::int64_t skipped = 0;
-  std::int64_t last = 0;  // OptimizerStep::step of the last one
-};
 /// Copies the count to where the host will read it.
 inline void copy_skipped(const SkipCount& from, std::int64_t& to) { to = from.skipped; }
 
-/// What an update computes with, in the memory of the device.
-struct StepScalars {
-  float grad_scale = 1;       // factor on gradients: clipping, 1 / loss scale
-  float step_size = 0;        // AdamW: learning rate / correction of the first moment
-  float root_correction = 1;  // AdamW: square root of the correction of the second moment
-  bool skip = false;
-};
-/// AdamW's corrections for an optimizer that has made `updates` updates, this one included.
-StepScalars scalars_of(const OptimizerStep& step, std::int64_t updates, double grad_scale = 1);
-/// Decides from the gradients of a step: whether its update is skipped, and its scalars. Skipped
-/// steps do not count as updates, except since a restart. Writes the sum of squares of the unscaled
-/// gradients to `square_norm`; null where `gradients` has none. `max_norm`: as for gradient_factor.
-void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
-            SkipCount& skips, StepScalars& scalars, double* square_norm);
+/// As the functions of elements.h, which a GPU's kernels call too.
+inline Decision decision_of(const OptimizerStep& step, double max_norm = 0) {
+  return {.lr = step.lr,
+          .beta1 = step.beta1,
+          .beta2 = step.beta2,
+          .max_norm = max_norm,
+          .step = step.step,
+          .restart = step.restart,
+          .frozen = step.frozen};
+}
+inline StepScalars scalars_of(const OptimizerStep& step, std::int64_t updates,
+                              double grad_scale = 1) {
+  return scalars_of(decision_of(step), updates, grad_scale);
+}
+inline void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
+                   SkipCount& skips, StepScalars& scalars, double* square_norm) {
+  decide(decision_of(step, max_norm), gradients, skips, scalars, square_norm);
+}
 
 /// One optimizer step on an interval. Weight decay applies if `decay` is true.
 void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
@@ -92,18 +89,8 @@ struct Values {
 /// norm = `scale` x the sums of squares of all `sources`, added to what was there if `add`.
 void measure(std::span<const Values> sources, double scale, bool add, float* norm);
 
-/// The factor that unscales and clips gradients. `sum_of_squares` is the global sum over gradients
-/// that are still multiplied by `loss_scale`. The factor is 1 / loss_scale, times max_norm / (norm
-/// + 1e-6) where max_norm > 0 and that quotient is below 1 (torch.nn.utils.clip_grad_norm_).
-double gradient_factor(double sum_of_squares, double loss_scale, double max_norm);
-
 /// The loss scale at the start of a run.
 inline constexpr float initial_loss_scale = 65536.0F;
-/// Dynamic loss scaling. `state`: the loss scale, and the steps since it last changed. A step whose
-/// sum of squares is not finite halves the scale, but not below 1. After 2000 finite steps in a row
-/// it doubles.
-void rescale(const float* squares, float* state);
-
 /// Adds one observation to running variances (Welford): every `stride`-th of `values`, from the
 /// first on, divided by the loss scale. A step that is skipped is not observed. `state` has 1 + 2 m
 /// numbers, with m = observed_entries(elements, stride): the number of observations, m means, m

@@ -17,7 +17,7 @@
 
 #include "engine/program/packets.h"
 #include "engine/program/program.h"
-#include "runtime/kernels/norm_and_scale.h"
+#include "runtime/kernels/elements.h"
 
 namespace rehearse::runtime {
 
