@@ -4,7 +4,9 @@
 // process gets a folder of its own as testing::TempDir(), and tests may choose any file name in it.
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -34,7 +36,13 @@ class OwnFolder {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const OwnFolder folder;
-  testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
+  int status = 1;
+  {
+    const OwnFolder folder;
+    testing::InitGoogleMock(&argc, argv);
+    status = RUN_ALL_TESTS();
+  }
+  // Without the destructors of LibTorch's global objects, which take 70 ms in each process.
+  std::fflush(nullptr);
+  _exit(status);
 }

@@ -185,13 +185,14 @@ Tensor loss_sum(const model::ModelSpec& model, const Weights& weights, const Ten
 }
 
 Weights gradients(const model::ModelSpec& model, const Weights& weights, const Tensor& tokens,
-                  const Tensor& labels, double loss_scale, const Masks& masks) {
+                  const Tensor& labels, double loss_scale, const Masks& masks, double* loss) {
   Weights leaves;
   for (const auto& [name, tensor] : weights) {
     leaves[name] = tensor.detach().clone().set_requires_grad(true);
   }
-  const Tensor loss = loss_sum(model, leaves, tokens, labels, masks) * loss_scale;
-  torch::autograd::backward({loss}, {});
+  const Tensor scaled = loss_sum(model, leaves, tokens, labels, masks) * loss_scale;
+  if (loss != nullptr) *loss = scaled.item<double>();
+  torch::autograd::backward({scaled}, {});
   Weights result;
   for (const auto& [name, leaf] : leaves) {
     result[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);

@@ -24,8 +24,10 @@ struct Masks {
 at::Tensor loss_sum(const model::ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
                     const at::Tensor& labels, const Masks& masks = {});
 
-/// Gradients of loss_scale * loss_sum by autograd, by name of the tensor.
+/// Gradients of loss_scale * loss_sum by autograd, by name of the tensor. `loss`: also that
+/// product.
 Weights gradients(const model::ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
-                  const at::Tensor& labels, double loss_scale, const Masks& masks = {});
+                  const at::Tensor& labels, double loss_scale, const Masks& masks = {},
+                  double* loss = nullptr);
 
 }  // namespace rehearse::reference

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -213,14 +214,17 @@ ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
     const at::Tensor labels = at::empty({batch, length}, at::kLong);
     data.training(step, 0, batch, tokens.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>());
     const double scale = 1.0 / static_cast<double>(data.training_labels(step));
-    run.losses.push_back(reference::loss_sum(model, used, tokens, labels).item<double>() * scale);
+    double loss = 0;
     std::vector<reference::Weights> by_worker;
     for (int worker = 0, first = 0; worker < rules.workers; ++worker) {
       const int count = samples_of(worker) - (worker == 0 ? rules.dropped_samples : 0);
+      double part = 0;
       by_worker.push_back(reference::gradients(model, used, tokens.narrow(0, first, count),
-                                               labels.narrow(0, first, count), scale));
+                                               labels.narrow(0, first, count), scale, {}, &part));
+      loss += part;
       first += samples_of(worker);
     }
+    run.losses.push_back(loss);
     reference::Weights gradients;
     if (rules.combine)
       gradients = rules.combine(static_cast<int>(step), by_worker);
@@ -243,6 +247,19 @@ ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
   run.validation_loss = sum / static_cast<double>(data.validation_labels(0, samples));
   run.weights = optimizer.copy();
   return run;
+}
+
+ReferenceRun reference_of(const job::Job& job, const ReferenceRules& rules) {
+  if (rules.combine) return train_reference(job, rules);
+  static std::map<std::string, ReferenceRun> known;
+  const job::Train& train = job.train;
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {}", job.model.name, job.model.layers, train.steps,
+                  train.lr, train.eps, train.clip, static_cast<int>(job.plan.optimizer),
+                  job.plan.schedule.global_batch, rules.staleness);
+  auto found = known.find(key);
+  if (found == known.end()) found = known.emplace(key, train_reference(job, rules)).first;
+  return found->second;
 }
 
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {

@@ -81,6 +81,9 @@ struct ReferenceRules {
   int dropped_samples = 0;
 };
 ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules = {});
+/// The same for jobs of `small_job` that differ from it at most in steps, learning rate, eps and
+/// clipping. Without `combine`, it is computed once for all jobs of a process that train alike.
+ReferenceRun reference_of(const job::Job& job, const ReferenceRules& rules);
 
 double relative_difference(const at::Tensor& a, const at::Tensor& b);
 /// Largest ||a - b|| / ||b|| over all tensors, and its name.

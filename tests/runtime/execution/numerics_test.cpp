@@ -423,7 +423,7 @@ TEST_P(Method, FollowsItsReference) {
   const TrainedRun run = train_in_processes(job);
   if (HasFailure()) return;
   const ReferenceRun reference =
-      trains_apart(job) ? train_apart(job).mean : train_reference(job, rules);
+      trains_apart(job) ? train_apart(job).mean : reference_of(job, rules);
   expect_follows(job, run, reference, quantised.sums());
 }
 std::string name_of(const testing::TestParamInfo<Case>& info) {
