@@ -17,10 +17,38 @@ except ImportError as missing:
     print(f"plots/report.py: needs the Python packages jinja2 and matplotlib ({missing}); tools/python has them", file=sys.stderr)
     sys.exit(2)
 
-from plots import accuracy, collective, explain, faulted, goodput, inputs, loss, methods, page, placement, prediction, style, timeline
+from plots import (
+    accuracy,
+    collective,
+    explain,
+    faulted,
+    goodput,
+    inputs,
+    loss,
+    methods,
+    page,
+    placement,
+    prediction,
+    style,
+    sweep,
+    timeline,
+)
 from plots.inputs import InputError
 
-FIGURES = ("methods", "explain", "prediction", "placement", "layers", "timeline", "loss", "collective", "accuracy", "goodput", "faults")
+FIGURES = (
+    "methods",
+    "explain",
+    "prediction",
+    "placement",
+    "layers",
+    "timeline",
+    "loss",
+    "collective",
+    "accuracy",
+    "goodput",
+    "faults",
+    "sweep",
+)
 WHAT = {
     "methods": "the methods side by side (JSON of rehearse compare or simulate)",
     "explain": "where the step goes and what more would bring (JSON of rehearse simulate --explain)",
@@ -33,6 +61,7 @@ WHAT = {
     "accuracy": "predicted against measured time of published measurements (JSON of rehearse validate)",
     "goodput": "where weeks go (JSON of rehearse simulate or compare --duration)",
     "faults": "step times under a fault trace (JSON of rehearse simulate --faults)",
+    "sweep": "the points of a sweep (JSON of rehearse sweep)",
 }
 
 
@@ -109,6 +138,8 @@ def drawing(name, given):
         return accuracy.draw(given.validations) if given.validations else None
     if name == "goodput":
         return goodput.draw(given.long_runs) if given.long_runs else None
+    if name == "sweep":
+        return sweep.draw(given.sweeps[0]) if given.sweeps else None
     if name == "faults":
         return faulted.draw(struck(given)[0]) if struck(given) else None
     return loss.draw(given.losses) if given.losses else None
@@ -172,6 +203,7 @@ def run(options):
                     given.validations,
                     given.long_runs,
                     struck(given),
+                    given.sweeps,
                 ),
                 strict=True,
             )

@@ -220,14 +220,23 @@ std::vector<std::string> in_processes(int count, const std::function<std::string
       const bool late = options.timeout > 0 && spent.count() > options.timeout;
       const bool ended = polled[i].revents != 0;
       if (!ended && !late) continue;
+      std::optional<std::string> failed;
       try {
         if (!ended) child.too_late(options.timeout);
         results[static_cast<std::size_t>(child.number())] = child.finish();
+      } catch (const std::runtime_error& error) {
+        failed = error.what();
+        if (!options.failure && (!failure || child.number() < failure->first))
+          failure = {child.number(), std::current_exception()};
+      }
+      // Not in the try block: what the caller's functions throw ends the call.
+      if (failed && options.failure) options.failure(child.number(), *failed);
+      if (!failed && options.result)
+        options.result(child.number(),
+                       std::exchange(results[static_cast<std::size_t>(child.number())], {}));
+      if (!failed || options.failure) {
         ++done;
         if (options.progress) options.progress(done);
-      } catch (const std::runtime_error&) {
-        if (!failure || child.number() < failure->first)
-          failure = {child.number(), std::current_exception()};
       }
       children.erase(children.begin() + static_cast<std::ptrdiff_t>(i));
     }

@@ -14,13 +14,18 @@ struct ProcessOptions {
   double timeout = 0;  // seconds for one child; 0: no timeout
   /// Called in this process after each child, with the number of children that have ended.
   std::function<void(int done)> progress = {};
+  /// Called in this process with what a child returned, in the order in which children end. Then
+  /// in_processes keeps no results.
+  std::function<void(int number, const std::string& result)> result = {};
+  /// Called instead of throwing, with the failure of a child. The other children go on.
+  std::function<void(int number, const std::string& message)> failure = {};
 };
 
-/// Runs work(0), ..., work(count - 1), each in a child. When children fail, the failure with the
-/// lowest number is reported: an InputError, ProgramError or BackendError is thrown here with the
-/// same message. Any other exception, a crash, an abort or the timeout becomes a BackendError; a
-/// crash or timeout names the child, how it ended and the end of its standard error. No child
-/// outlives the call or this process.
+/// Runs work(0), ..., work(count - 1), each in a child. Unless options.failure hears of it, when
+/// children fail, the failure with the lowest number is reported: an InputError, ProgramError or
+/// BackendError is thrown here with the same message. Any other exception, a crash, an abort or the
+/// timeout becomes a BackendError; a crash or timeout names the child, how it ended and the end of
+/// its standard error. No child outlives the call or this process.
 std::vector<std::string> in_processes(int count, const std::function<std::string(int)>& work,
                                       const ProcessOptions& options = {});
 

@@ -147,16 +147,26 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
   return out;
 }
 
+std::vector<std::string> resets_for(const MethodChoice& choice, const StatedMethod& job) {
+  std::vector<std::string> out;
+  if (choice.method == job.name) return out;
+  for (const char* key : shape_keys)
+    if (job.keys.contains(fmt::format("method.{}", key)))
+      out.push_back(fmt::format("method.{}=", key));
+  // Of no mesh, so another method can have it as well.
+  if (job.shares_by_speed && methods::strategy_named(choice.method).combines.shares)
+    out.emplace_back("method.shares=speed");
+  return out;
+}
+
 std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Job& job,
                                        const std::vector<std::string>& set) {
   std::vector<std::string> out;
-  if (choice.method != job.plan.method && job.plan_file.empty()) {
-    for (const char* key : shape_keys)
-      if (job.where.contains(fmt::format("method.{}", key)))
-        out.push_back(fmt::format("method.{}=", key));
-    // Of no mesh, so another method can have it as well.
-    if (job.shares == job::Shares::speed && methods::strategy_named(choice.method).combines.shares)
-      out.emplace_back("method.shares=speed");
+  if (job.plan_file.empty()) {
+    StatedMethod stated{.name = job.plan.method,
+                        .shares_by_speed = job.shares == job::Shares::speed};
+    for (const auto& [key, where] : job.where) stated.keys.insert(key);
+    out = resets_for(choice, stated);
   }
   out.insert(out.end(), set.begin(), set.end());
   if (choice.method == "plan") return out;

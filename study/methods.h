@@ -1,6 +1,7 @@
 // Parses --methods of `rehearse compare` and makes the --set options of each row.
 #pragma once
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,15 @@ std::vector<MethodChoice> parse_methods(const std::string& list);
 /// batch, precision, optimizer) and devices.
 std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Job& job,
                                        const std::vector<std::string>& set);
+
+/// What a job states that a row of another method does not keep.
+struct StatedMethod {
+  std::string name = {};
+  std::set<std::string> keys = {};  // of the whole job: "method.pp"
+  bool shares_by_speed = false;
+};
+/// The part of overrides_for that drops keys, for a job without a plan file.
+std::vector<std::string> resets_for(const MethodChoice& choice, const StatedMethod& job);
 
 /// The row in which faster replicas take more samples (method.shares=speed); nothing if its method
 /// cannot, or the job states method.shares.

@@ -125,6 +125,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
       runs.options.fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
   options.sim.profile = runs.profile;
   options.sim.slow = runs.slow;
+  options.processes.jobs = runs.options.jobs;
   options.processes.progress = [&](int done) { tell(runs, done); };
   if (!runs.options.trace.empty())
     options.sink = [&](int i) -> std::unique_ptr<execution::TraceSink> {

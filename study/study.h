@@ -46,6 +46,7 @@ struct StudyOptions {
   /// first event on; null: nothing breaks.
   std::shared_ptr<const faults::Trace> faults = nullptr;
   Progress* progress = nullptr;  // null: nobody listens
+  int jobs = 0;                  // seeds that run at a time; 0: as many as the machine has cores
 };
 
 /// How many steps a study ran, with the warm-up.

@@ -76,6 +76,20 @@ class Config {
                            Limits = {}) const;
   Watts watts(const std::string& key, std::optional<Watts> fallback, Limits = {}) const;
 
+  /// What stands at a key. `table_list`: a list that is not empty and has only tables.
+  enum class Shape : std::uint8_t { absent, value, list, table_list, table };
+  Shape shape(const std::string& key) const;
+  /// The elements of the list at `key`, each as TOML text, for overrides of another file.
+  std::vector<std::string> elements(const std::string& key) const;
+  /// A value with its path from a table on, as TOML text.
+  struct Leaf {
+    std::string path = {}, toml = {};
+  };
+  /// The values and lists in this table and in the tables inside it. All count as asked for.
+  std::vector<Leaf> leaves() const;
+  /// This table as TOML text, its keys sorted. All its keys count as asked for.
+  std::string toml() const;
+
   /// Names of the keys in this table, in file order.
   std::vector<std::string> names() const;
   /// Throws InputError for the first key of the whole file that no reader has asked for.

@@ -1,0 +1,242 @@
+// `rehearse sweep`: predicts many variants of one job. Results are kept as they come, so that a
+// sweep that was stopped goes on; at the end come a table of the best, a CSV and a picture.
+#include "study/sweep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "cli/console/command.h"
+#include "cli/console/files.h"
+#include "cli/console/json_out.h"
+#include "cli/console/python.h"
+#include "cli/console/teller.h"
+#include "engine/base/errors.h"
+#include "engine/base/files.h"
+#include "engine/base/numbers.h"
+#include "engine/base/table.h"
+#include "engine/base/units.h"
+
+namespace rehearse::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string file = {}, output = {}, by = "step_s", shard = {};
+  int jobs = 0, top = 10;
+  bool dry_run = false;
+};
+
+void read_shard(const std::string& text, study::Work& work) {
+  if (text.empty()) return;
+  const char* const end = text.data() + text.size();
+  const auto [slash, error] = std::from_chars(text.data(), end, work.shard);
+  bool good = error == std::errc() && slash != end && *slash == '/';
+  if (good) {
+    const auto [rest, wrong] = std::from_chars(slash + 1, end, work.of);
+    good = wrong == std::errc() && rest == end;
+  }
+  if (!good || work.shard < 1 || work.shard > work.of)
+    throw InputError(fmt::format("--shard {}: must be I/N with I from 1 to N, as in 1/4", text));
+}
+
+/// What is known of all points, in their order.
+struct Whole {
+  const study::Sweep& sweep;
+  const std::vector<study::Point>& points;
+  const study::Rows& rows;
+  study::Metric by;
+
+  const study::Row* row(const study::Point& point) const {
+    const auto found = rows.find(point.key);
+    return found == rows.end() ? nullptr : &found->second;
+  }
+};
+
+std::string text_of_label(const Json& label) {
+  return label.is_string() ? label.get<std::string>() : label.dump();
+}
+
+std::string cell(const Json& metrics, const char* name) {
+  const Json value = metrics.value(name, Json());
+  if (!value.is_number()) return "-";
+  const auto number = value.get<double>();
+  const std::string metric = name;
+  if (metric == "mfu" || metric == "bubble_fraction") return percent(number, 1);
+  if (metric == "peak_memory_bytes") return to_text(Bytes(number));
+  if (metric == "joules_per_step") return to_text(Joules(number));
+  if (metric == "exposed_comm_s") return to_text(Seconds(number));
+  return fmt::format("{:.4g}", number);
+}
+
+std::string best_table(const Whole& whole, int top) {
+  std::vector<std::pair<double, const study::Point*>> ranked;
+  for (const study::Point& point : whole.points)
+    if (const study::Row* row = whole.row(point); row != nullptr && !row->metrics.is_null())
+      if (const Json value = row->metrics.value(whole.by.name, Json()); value.is_number())
+        ranked.emplace_back(value.get<double>() * (whole.by.most ? -1 : 1), &point);
+  if (ranked.empty()) return "";
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const std::size_t shown = std::min(ranked.size(), static_cast<std::size_t>(top));
+  std::vector<std::vector<std::string>> lines(1);
+  for (const study::Axis& axis : whole.sweep.axes) lines[0].push_back(axis.name);
+  for (const char* title :
+       {"step s", "tokens/s", "MFU", "bubble", "exposed", "peak memory", "J a step"})
+    lines[0].emplace_back(title);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const study::Point& point = *ranked[i].second;
+    std::vector<std::string>& line = lines.emplace_back();
+    for (const auto& [name, label] : point.values.items()) line.push_back(text_of_label(label));
+    for (const char* name : {"step_s", "tokens_per_s", "mfu", "bubble_fraction", "exposed_comm_s",
+                             "peak_memory_bytes", "joules_per_step"})
+      line.push_back(cell(whole.row(point)->metrics, name));
+  }
+  return table(lines) + fmt::format("\nthe best {} of {} points that can run, by {}\n", shown,
+                                    ranked.size(), whole.by.name);
+}
+
+/// The commonest reasons why points have no result.
+std::string reasons(const Whole& whole) {
+  constexpr std::size_t most = 5;
+  std::map<std::string, int> count;
+  int refused = 0, failed = 0, unknown = 0;
+  for (const study::Point& point : whole.points) {
+    const study::Row* row = whole.row(point);
+    if (row == nullptr) ++unknown;
+    if (row == nullptr || !row->metrics.is_null()) continue;
+    ++(row->refused.empty() ? failed : refused);
+    ++count[row->refused.empty() ? row->failed : row->refused];
+  }
+  std::vector<std::pair<int, std::string>> sorted;
+  for (const auto& [reason, times] : count) sorted.emplace_back(-times, reason);
+  std::sort(sorted.begin(), sorted.end());
+  std::string out = fmt::format("{} points", whole.points.size());
+  if (refused > 0) out += fmt::format(", {} cannot run", refused);
+  if (failed > 0) out += fmt::format(", {} failed and will be tried again", failed);
+  if (unknown > 0) out += fmt::format(", {} not computed yet", unknown);
+  out += "\n";
+  for (std::size_t i = 0; i < std::min(most, sorted.size()); ++i)
+    out += fmt::format("  {} x {}\n", -sorted[i].first, sorted[i].second);
+  if (sorted.size() > most) out += fmt::format("  and {} other reasons\n", sorted.size() - most);
+  return out;
+}
+
+Json json_of(const Context& context, const Whole& whole) {
+  Json axes = Json::array(), points = Json::array();
+  for (const study::Axis& axis : whole.sweep.axes) {
+    Json values = Json::array();
+    for (const study::AxisValue& value : axis.values) values.push_back(value.label);
+    axes.push_back({{"name", axis.name}, {"values", std::move(values)}});
+  }
+  for (const study::Point& point : whole.points) {
+    const study::Row* row = whole.row(point);
+    Json one = to_json(row == nullptr ? study::Row{.key = point.key} : *row);
+    one.erase("schema_version");
+    one["point"] = point.values;  // an equal point may have computed the row
+    points.push_back(std::move(one));
+  }
+  return with_header(context, {{"schema_version", 1},
+                               {"sweep", whole.sweep.file},
+                               {"by", whole.by.name},
+                               {"most", whole.by.most},
+                               {"axes", std::move(axes)},
+                               {"points", std::move(points)}});
+}
+
+std::string listed(const Whole& whole) {
+  std::vector<std::vector<std::string>> lines(1);
+  for (const study::Axis& axis : whole.sweep.axes) lines[0].push_back(axis.name);
+  lines[0].emplace_back("known");
+  for (const study::Point& point : whole.points) {
+    std::vector<std::string>& line = lines.emplace_back();
+    for (const auto& [name, label] : point.values.items()) line.push_back(text_of_label(label));
+    line.emplace_back(whole.row(point) == nullptr ? "no" : "yes");
+  }
+  return table(lines) + fmt::format("\n{} points\n", whole.points.size());
+}
+
+int run_sweep(const Context& context, const Options& options) {
+  study::Work work{.jobs = options.jobs, .folder = options.output};
+  read_shard(options.shard, work);
+  if (options.output.empty() && !options.dry_run)
+    throw InputError("sweep needs -o DIR, a folder for its results; --dry-run lists the points");
+  const study::Sweep sweep = study::read_sweep(options.file, context.set);
+  const std::vector<study::Point> points = study::points_of(sweep);
+  study::Rows rows = options.output.empty() ? study::Rows{} : study::read_rows(options.output);
+  const auto& all = study::metrics();
+  const Whole whole{sweep, points, rows, *std::find_if(all.begin(), all.end(), [&](const auto& m) {
+                      return options.by == m.name;
+                    })};
+  if (options.dry_run) {
+    std::cout << (context.json ? text_of(json_of(context, whole)) : listed(whole));
+    return good;
+  }
+  Teller teller(context);
+  work.progress = &teller;
+  study::compute(sweep, points, work, rows);
+  teller.done();
+  const Json json = json_of(context, whole);
+  std::string wrote;
+  if (work.of == 1) {
+    write_file(options.output + "/results.csv", study::csv_of(sweep, points, rows));
+    wrote = "results.jsonl, results.csv";
+    if (const std::string python = find_python(); !python.empty()) {
+      const TemporaryFolder folder;
+      write_file(folder.file("sweep.json"), text_of(json));
+      run_report(python,
+                 {folder.file("sweep.json"), "-o", options.output + "/sweep.svg", "--quiet"});
+      wrote += ", sweep.svg";
+    } else {
+      wrote += "; no picture: that needs Python with matplotlib (rehearse doctor)";
+    }
+  }
+  if (context.json) {
+    std::cout << text_of(json);
+    return good;
+  }
+  std::cout << best_table(whole, options.top) << reasons(whole);
+  if (!wrote.empty()) std::cout << fmt::format("{}: {}\n", options.output, wrote);
+  return good;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, Context& context) {
+  CLI::App* command =
+      add_command(app, "sweep", "Predict many variants of a job and find the best",
+                  "  rehearse sweep experiments/sweep.toml -o out/sweep\n"
+                  "  rehearse sweep experiments/sweep.toml --dry-run\n"
+                  "  rehearse sweep experiments/sweep.toml -o out/sweep --by tokens_per_s --top 5\n"
+                  "  rehearse sweep experiments/sweep.toml -o out/sweep --shard 1/4");
+  auto options = std::make_shared<Options>();
+  command->add_option("SWEEP.toml", options->file, "What to vary (docs/sweep.md)")->required();
+  command
+      ->add_option("-o,--output", options->output,
+                   "Folder of results; a sweep that was stopped goes on with those in it")
+      ->type_name("DIR");
+  std::vector<std::string> names;
+  for (const study::Metric& metric : study::metrics()) names.emplace_back(metric.name);
+  command->add_option("--by", options->by, "What the best points are best in")
+      ->check(CLI::IsMember(names))
+      ->capture_default_str();
+  command->add_option("--top", options->top, "How many of the best points to print")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command->add_option("--jobs", options->jobs, "Points computed at a time; 0: as many as cores")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  command->add_option("--shard", options->shard, "Only the points dealt to machine I of N")
+      ->type_name("I/N");
+  command->add_flag("--dry-run", options->dry_run, "List the points and compute none");
+  command->callback([&context, options] {
+    context.run = [&context, options] { return run_sweep(context, *options); };
+  });
+}
+
+}  // namespace rehearse::cli

@@ -1,0 +1,125 @@
+"""The figure of a sweep (JSON of `rehearse sweep`). One axis of numbers: lines, one for each combination of the other axes; two axes of
+words: a heat map; anything else, or too many lines: the best points as bars."""
+
+import math
+from dataclasses import dataclass
+
+from plots import style
+
+MOST_LINES, MOST_CELLS, MOST_BARS = 12, 400, 25
+LABELS = {
+    "step_s": "step time (s)",
+    "samples_per_s": "samples/s",
+    "tokens_per_s": "tokens/s",
+    "mfu": "MFU",
+    "bubble_fraction": "bubble, share of the compute lanes' time",
+    "exposed_comm_s": "exposed communication (s)",
+    "peak_memory_bytes": "peak memory (GB)",
+    "joules_per_step": "energy of a step (J)",
+}
+
+
+@dataclass
+class Sweep:
+    name: str
+    by: str
+    most: bool  # the largest is the best
+    axes: dict  # name -> values
+    points: list  # (values by axis, figure or None)
+
+
+def read(top):
+    top.version()
+    axes = {axis.get("name").text(): [v.value for v in axis.get("values").items()] for axis in top.get("axes").items()}
+    by, points = top.get("by").text(), []
+    if by not in LABELS:
+        top.get("by").fail(f"one of {', '.join(LABELS)}")
+    for point in top.get("points").items():
+        metrics = point.get("metrics", None)
+        figure = None if metrics.value is None else metrics.get(by, None).optional_number(0)
+        if figure is not None and by == "peak_memory_bytes":
+            figure /= 1e9
+        points.append(({name: point.get("point").get(name).value for name in axes}, figure))
+    if not points:
+        top.get("points").fail("at least one point")
+    return Sweep(top.get("sweep").text(), by, top.get("most").boolean(), axes, points)
+
+
+def draw(sweep):
+    many = [name for name, values in sweep.axes.items() if len(values) > 1]
+    numeric = [name for name in many if all(_is_number(v) for v in sweep.axes[name])]
+    if numeric:
+        longest = max(numeric, key=lambda name: len(sweep.axes[name]))
+        others = [name for name in many if name != longest]
+        if math.prod(len(sweep.axes[name]) for name in others) <= MOST_LINES:
+            return _lines(sweep, longest, others)
+    if len(many) == 2 and math.prod(len(sweep.axes[name]) for name in many) <= MOST_CELLS:
+        return _map(sweep, *many)
+    return _bars(sweep, many)
+
+
+def _is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _name(values, axes):
+    return ", ".join(str(values[a]) if isinstance(values[a], str) else f"{a.rsplit('.', 1)[-1]} {values[a]}" for a in axes)
+
+
+def _lines(sweep, along, others):
+    figure, axis = style.figure(8, 4.5)
+    series = {}
+    for values, number in sweep.points:
+        if number is not None:
+            series.setdefault(_name(values, others), []).append((values[along], number))
+    for number, (name, points) in enumerate(series.items()):
+        cycle, colour = divmod(number, len(style.SERIES))
+        look = {"color": style.SERIES[colour], "linestyle": ("-", "--")[cycle % 2], "marker": "o", "markersize": 4}
+        axis.plot(*zip(*sorted(points), strict=True), label=name or None, **look)
+    places = [v for v in sweep.axes[along] if _is_number(v)]
+    if min(places) > 0 and max(places) / min(places) >= 8:
+        axis.set_xscale("log")
+    axis.set_xticks(places if len(places) <= MOST_LINES else places[:: len(places) // 8], minor=False)
+    axis.minorticks_off()
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.set_xlabel(along)
+    axis.set_ylabel(LABELS[sweep.by])
+    axis.set_ylim(0)
+    axis.grid()
+    axis.set_title(sweep.name)
+    if any(series):
+        figure.legend(loc="outside right upper")
+    return figure
+
+
+def _map(sweep, down, across):
+    rows, columns = sweep.axes[down], sweep.axes[across]
+    found = {(str(v[down]), str(v[across])): number for v, number in sweep.points}
+    cells = [[found.get((str(r), str(c))) for c in columns] for r in rows]
+    figure, axis = style.figure(2.5 + 0.9 * len(columns), 1.6 + 0.35 * len(rows))
+    numbers = [[math.nan if cell is None else cell for cell in row] for row in cells]
+    image = axis.imshow(numbers, aspect="auto", cmap="cividis" if sweep.most else "cividis_r")
+    for y, row in enumerate(cells):
+        for x, cell in enumerate(row):
+            text = "–" if cell is None else style.number(cell)
+            dark = cell is not None and sum(image.cmap(image.norm(cell))[:3]) < 1.5
+            axis.text(x, y, text, ha="center", va="center", fontsize=8, color=style.PAPER if dark else style.INK)
+    axis.set_xticks(range(len(columns)), [str(c) for c in columns], rotation=30 if len(columns) > 6 else 0)
+    axis.set_yticks(range(len(rows)), [str(r) for r in rows])
+    axis.set_xlabel(across)
+    axis.set_ylabel(down)
+    axis.set_title(f"{sweep.name}: {LABELS[sweep.by]}; – cannot run")
+    return figure
+
+
+def _bars(sweep, many):
+    able = [(number, _name(values, many)) for values, number in sweep.points if number is not None]
+    best = sorted(able, reverse=sweep.most)[:MOST_BARS]
+    figure, axis = style.figure(8, 1.2 + 0.26 * max(1, len(best)))
+    axis.barh(range(len(best)), [number for number, _ in best], color=style.BLUE)
+    axis.set_yticks(range(len(best)), [name for _, name in best])
+    axis.invert_yaxis()
+    axis.set_xlabel(LABELS[sweep.by])
+    axis.set_title(f"{sweep.name}: the best {len(best)} of {len(able)} points that can run")
+    axis.grid(axis="x")
+    return figure

@@ -1,0 +1,89 @@
+// A sweep: many variants of one job, each predicted as `rehearse simulate` predicts it.
+// docs/sweep.md describes the file SWEEP.toml.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "study/load.h"
+#include "study/study.h"
+
+namespace rehearse::study {
+
+/// A value of an axis: how tables show it, and the keys of the job that it sets.
+struct AxisValue {
+  nlohmann::ordered_json label = {};
+  std::vector<std::string> set = {};  // "method.pp=2"
+  std::string method = {};            // of the axis `methods`: as after --methods; else empty
+};
+
+struct Axis {
+  std::string name = {};
+  std::vector<AxisValue> values = {};
+};
+
+struct Sweep {
+  std::string file = {};
+  JobSource base = {};  // with its text
+  StudyOptions options = {};
+  std::vector<Axis> axes = {};
+  std::vector<std::string> where = {};
+};
+
+/// One combination of values.
+struct Point {
+  nlohmann::ordered_json values = {};  // by name of axis
+  std::vector<std::string> set = {};   // what makes the point's job of the base job
+  /// Of the job, the data files, the options and this build: what decides the result.
+  std::string key = {};
+  std::uint64_t deal = 0;  // of the job and the options alone: equal on all machines
+};
+
+/// Reads SWEEP.toml. `set`: holds for all points, unless an axis sets the same key. Throws
+/// InputError.
+Sweep read_sweep(const std::string& path, const std::vector<std::string>& set = {});
+/// All combinations that satisfy the conditions, the last axis first to change. Throws InputError
+/// when there is none, or when a condition is wrong.
+std::vector<Point> points_of(const Sweep& sweep);
+
+/// What the first of the points `key` gave: one line of the results. `refused`: the job cannot run,
+/// and why. `failed`: the machine failed; it is tried again.
+struct Row {
+  std::string key = {};
+  nlohmann::ordered_json values = {}, metrics = {};
+  std::string refused = {}, failed = {};
+};
+using Rows = std::map<std::string, Row>;  // by key
+
+/// A number of a result by which points are ranked.
+struct Metric {
+  const char* name;
+  bool most = false;  // the largest is the best
+};
+const std::vector<Metric>& metrics();
+
+/// The lines of all files `results*.jsonl` in the folder. A last line that is not complete counts
+/// as not written. Throws InputError with file and line for any other line that is no result; the
+/// file is left as it is.
+Rows read_rows(const std::string& folder);
+nlohmann::ordered_json to_json(const Row& row);
+
+struct Work {
+  int jobs = 0;             // worker processes; 0: as many as the machine has cores
+  int shard = 1, of = 1;    // only the points dealt to this shard
+  std::string folder = {};  // of the results; created if need be
+  Progress* progress = nullptr;
+};
+/// Computes the points that `rows` lacks, and adds them. Each is appended to the folder's file as
+/// soon as it is known. Throws BackendError when the file cannot be written, InputError when
+/// another sweep writes it.
+void compute(const Sweep& sweep, const std::vector<Point>& points, const Work& work, Rows& rows);
+
+/// One line a point, in the order of the points; an unknown one has no figures.
+std::string csv_of(const Sweep& sweep, const std::vector<Point>& points, const Rows& rows);
+
+}  // namespace rehearse::study

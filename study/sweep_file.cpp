@@ -1,0 +1,188 @@
+// Reads SWEEP.toml: the job, the axes with their values, the options of a study.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "engine/base/choose.h"
+#include "engine/base/config.h"
+#include "engine/base/errors.h"
+#include "engine/base/files.h"
+#include "engine/job/job.h"
+#include "study/methods.h"
+#include "study/sweep.h"
+
+namespace rehearse::study {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t most_values = 100000;
+
+/// TOML and JSON write numbers, truth and plain strings alike.
+Json label_of(const std::string& toml) {
+  Json out = Json::parse(toml, nullptr, false);
+  return out.is_discarded() ? Json(toml) : out;
+}
+
+class AxisReader {
+ public:
+  explicit AxisReader(std::vector<Axis>& out) : out_(out) {
+    for (const Config::Key& key : job::job_keys()) known_.push_back(key.path);
+  }
+
+  /// `path`: of the table from [axes] on.
+  void read(const Config& table, const std::string& path) {
+    for (const std::string& key : table.names()) {
+      const std::string name = path.empty() ? key : path + "." + key;
+      switch (table.shape(key)) {
+        case Config::Shape::table:
+          if (const Config inner = table.section(key); inner.has("from") || inner.has("to")) {
+            check_key(table, key, name);
+            add(table, key, name, range(inner, name));
+          } else {
+            read(inner, name);
+          }
+          break;
+        case Config::Shape::table_list:
+          add(table, key, name, zipped(table, key));
+          break;
+        case Config::Shape::list:
+          if (name != "methods") check_key(table, key, name);
+          add(table, key, name, name == "methods" ? methods(table) : listed(table, key, name));
+          break;
+        default:
+          throw table.error(key,
+                            "must be a list of values, a range { from, to, steps } or { from, "
+                            "to, factor }, or a list of tables");
+      }
+    }
+  }
+
+ private:
+  void check_key(const Config& table, const std::string& key, const std::string& name) const {
+    if (std::find(known_.begin(), known_.end(), name) != known_.end()) return;
+    const std::string near = nearest(name, known_);
+    throw table.error(key, fmt::format("{} is no key of a job (docs/job.md){}", name,
+                                       near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  }
+
+  void add(const Config& table, const std::string& key, const std::string& name,
+           std::vector<AxisValue> values) {
+    if (values.empty()) throw table.error(key, "an axis needs at least one value");
+    out_.push_back({name, std::move(values)});
+  }
+
+  static std::vector<AxisValue> listed(const Config& table, const std::string& key,
+                                       const std::string& name) {
+    std::vector<AxisValue> out;
+    for (const std::string& toml : table.elements(key))
+      out.push_back({label_of(toml), {name + "=" + toml}, {}});
+    return out;
+  }
+
+  static std::vector<AxisValue> methods(const Config& table) {
+    std::vector<AxisValue> out;
+    for (const std::string& one : table.texts("methods")) {
+      try {
+        for (const MethodChoice& choice : parse_methods(one))
+          out.push_back({choice.label, {}, choice.label});
+      } catch (const InputError& error) {
+        throw table.error("methods", error.what());
+      }
+      if (one == "plan") throw table.error("methods", "a sweep has no \"plan\"; set method.plan");
+    }
+    return out;
+  }
+
+  std::vector<AxisValue> zipped(const Config& table, const std::string& key) const {
+    std::vector<AxisValue> out;
+    for (const Config& one : table.sections(key)) {
+      AxisValue value;
+      const std::string label = one.text("label", "");
+      std::string text;
+      for (const Config::Leaf& leaf : one.leaves()) {
+        if (leaf.path == "label") continue;
+        check_key(one, leaf.path, leaf.path);
+        value.set.push_back(leaf.path + "=" + leaf.toml);
+        const Json shown = label_of(leaf.toml);
+        text += fmt::format("{}{}={}", text.empty() ? "" : " ", leaf.path,
+                            shown.is_string() ? shown.get<std::string>() : leaf.toml);
+      }
+      if (value.set.empty()) throw table.error(key, "a table sets no key of the job");
+      value.label = label.empty() ? text : label;
+      out.push_back(std::move(value));
+    }
+    return out;
+  }
+
+  static std::vector<AxisValue> range(const Config& c, const std::string& name) {
+    const double from = c.number("from", std::nullopt), to = c.number("to", std::nullopt);
+    const std::string unit = c.text("unit", "");
+    const auto steps = c.maybe_integer("steps", between(2, most_values));
+    const bool by_factor = c.has("factor");
+    if (steps.has_value() == by_factor)
+      throw c.error(steps ? "factor" : "steps", "a range has either steps or factor");
+    if (to <= from) throw c.error("to", fmt::format("{}: must be above from = {}", to, from));
+    std::vector<double> numbers;
+    if (by_factor) {
+      const double factor = c.number("factor", std::nullopt, above(1));
+      if (from <= 0) throw c.error("from", fmt::format("{}: must be above 0 with factor", from));
+      for (double x = from; x <= to * (1 + 1e-9); x *= factor) {
+        numbers.push_back(x);
+        if (numbers.size() > most_values)
+          throw c.error("factor", fmt::format("gives more than {} values", most_values));
+      }
+    } else {
+      for (std::int64_t i = 0; i < *steps; ++i)
+        numbers.push_back(from +
+                          (to - from) * static_cast<double>(i) / static_cast<double>(*steps - 1));
+    }
+    std::vector<AxisValue> out;
+    for (const double x : numbers) {
+      const double near = std::round(x);
+      const bool whole = std::abs(x - near) <= 1e-9 * std::abs(x) && std::abs(near) < 1e15;
+      const std::string number =
+          whole ? fmt::format("{}", static_cast<std::int64_t>(near)) : fmt::format("{:.12g}", x);
+      const std::string toml = unit.empty() ? number : fmt::format("\"{}{}\"", number, unit);
+      out.push_back({label_of(toml), {name + "=" + toml}, {}});
+    }
+    return out;
+  }
+
+  std::vector<Axis>& out_;
+  std::vector<std::string> known_ = {};
+};
+
+}  // namespace
+
+Sweep read_sweep(const std::string& path, const std::vector<std::string>& set) {
+  const Config c = Config::load(path);
+  Sweep out{.file = path};
+  if (c.shape("job") == Config::Shape::table) {
+    out.base = {.file = path + " [job]", .text = c.section("job").toml(), .set = set};
+  } else {
+    const std::filesystem::path job = c.text("job", std::nullopt);
+    out.base = {.file = (std::filesystem::path(path).parent_path() / job).string(), .set = set};
+    if (!std::filesystem::is_regular_file(out.base.file))
+      throw c.error("job", fmt::format("{}: no such file (a path starts from the folder of {})",
+                                       out.base.file, path));
+    out.base.text = read_file(out.base.file);
+  }
+  StudyOptions& how = out.options;
+  how.fidelity = choose(c, "fidelity", Fidelity::fluid);
+  how.seeds = static_cast<int>(c.integer("seeds", 1, between(1, 10000)));
+  how.steps.steady = static_cast<int>(c.integer("steps", how.steps.measured() + how.steps.warm_up,
+                                                between(how.steps.warm_up + 1, 1000000))) -
+                     how.steps.warm_up;
+  how.precision = c.number("precision", how.precision, between(0, 1));
+  how.jobs = 1;  // points are parallel, seeds of a point are not
+  AxisReader(out.axes).read(c.section("axes"), "");
+  out.where = c.texts("where");
+  c.finish();
+  if (out.axes.empty()) throw c.error("axes", "no axis; a sweep needs at least one");
+  return out;
+}
+
+}  // namespace rehearse::study

@@ -1,0 +1,247 @@
+// The points of a sweep: axes crossed, conditions, and the key of each point's result.
+#include <fmt/format.h>
+#include <link.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "engine/base/config.h"
+#include "engine/base/data_dir.h"
+#include "engine/base/errors.h"
+#include "engine/base/files.h"
+#include "engine/base/names.h"
+#include "engine/job/identity.h"
+#include "study/methods.h"
+#include "study/sweep.h"
+
+namespace rehearse::study {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Values = std::map<std::string, Json>;  // of a point: its axes, and all keys of its job
+
+constexpr std::size_t most_points = 1000000;
+
+std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+/// A condition: comparisons of which one must hold. A side is a key, a literal, or a product of
+/// both. A comparison with a key that the point does not state holds.
+class Condition {
+ public:
+  Condition(std::string text, std::string file) : text_(std::move(text)), file_(std::move(file)) {
+    std::istringstream in(text_);
+    std::vector<std::string> words;
+    for (std::string word; in >> word;) {
+      if (word == "or") {
+        add(words);
+        words.clear();
+      } else {
+        words.push_back(word);
+      }
+    }
+    add(words);
+  }
+
+  bool holds(const Values& values) const {
+    return std::any_of(any_.begin(), any_.end(), [&](const Comparison& one) {
+      const std::optional<Json> left = value(one.left, values), right = value(one.right, values);
+      return !left || !right || compare(*left, one.op, *right);
+    });
+  }
+  /// Throws InputError for a name that is neither a literal nor in `names`.
+  void check_names(const std::set<std::string>& names) const {
+    for (const Comparison& one : any_)
+      for (const auto* side : {&one.left, &one.right})
+        for (const std::string& word : *side) {
+          if (names.contains(word) || !Json::parse(word, nullptr, false).is_discarded()) continue;
+          const std::string near = nearest(word, {names.begin(), names.end()});
+          fail(
+              fmt::format("\"{}\" is neither an axis nor a key of any point's job{}; a text stands "
+                          "in quotes",
+                          word, near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+        }
+  }
+
+ private:
+  using Side = std::vector<std::string>;  // factors
+  struct Comparison {
+    Side left = {}, right = {};
+    std::string op = {};
+  };
+
+  [[noreturn]] void fail(const std::string& why) const {
+    throw InputError(fmt::format("{}: key \"where\": \"{}\": {}", file_, text_, why));
+  }
+  void add(const std::vector<std::string>& words) {
+    Comparison out;
+    Side* side = &out.left;
+    bool operand = true;  // comes next
+    for (const std::string& word : words) {
+      if (operand) {
+        side->push_back(word);
+      } else if (word != "*") {
+        const std::set<std::string> known{"==", "!=", "<", "<=", ">", ">="};
+        if (!known.contains(word) || !out.op.empty()) out.op = "?";
+        if (out.op == "?") break;
+        out.op = word;
+        side = &out.right;
+      }
+      operand = !operand;
+    }
+    if (out.op.empty() || out.op == "?" || out.right.empty() || operand)
+      fail(
+          "must be comparisons such as method.pp * method.tp <= 8, joined by \"or\", with blanks "
+          "around ==, !=, <, <=, >, >= and *");
+    any_.push_back(std::move(out));
+  }
+  std::optional<Json> value(const Side& side, const Values& values) const {
+    std::optional<Json> out;
+    for (const std::string& word : side) {
+      const auto found = values.find(word);
+      Json one = found != values.end() ? found->second : Json::parse(word, nullptr, false);
+      if (one.is_discarded()) return std::nullopt;
+      if (!out) {
+        out = std::move(one);
+        continue;
+      }
+      if (!out->is_number() || !one.is_number())
+        fail(fmt::format("{} * {}: a product needs numbers", out->dump(), one.dump()));
+      out = out->get<double>() * one.get<double>();
+    }
+    return out;
+  }
+  bool compare(const Json& left, const std::string& op, const Json& right) const {
+    if (op == "==") return left == right;
+    if (op == "!=") return left != right;
+    if (!left.is_number() || !right.is_number())
+      fail(fmt::format("{} {} {}: only numbers have an order", left.dump(), op, right.dump()));
+    const auto a = left.get<double>(), b = right.get<double>();
+    return op == "<" ? a < b : op == "<=" ? a <= b : op == ">" ? a > b : a >= b;
+  }
+
+  std::string text_, file_;
+  std::vector<Comparison> any_ = {};
+};
+
+std::string file_hash(const std::filesystem::path& path) {
+  return hex(job::fnv1a(read_file(path.string())));
+}
+
+/// Of what decides results besides the job: the code of librehearse.so and the data files.
+std::uint64_t surroundings() {
+  std::string text;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* to) {
+        const std::string path = info->dlpi_name;
+        if (std::filesystem::path(path).filename().string().starts_with("librehearse.so"))
+          *static_cast<std::string*>(to) += file_hash(path);
+        return 0;
+      },
+      &text);
+  std::vector<std::filesystem::path> files;
+  for (const char* folder : {"models", "platforms", "software", "faults"})
+    if (const auto at = data_dir() / folder; std::filesystem::is_directory(at))
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(at))
+        if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files) text += file.filename().string() + file_hash(file);
+  return job::fnv1a(text);
+}
+
+/// Hashes of the files that texts of the job name.
+class NamedFiles {
+ public:
+  std::string of(const Json& value) {
+    if (!value.is_string()) return "";
+    const std::string path = value.get<std::string>();
+    const auto [at, added] = known_.try_emplace(path);
+    std::error_code none;
+    if (added && std::filesystem::is_regular_file(path, none)) at->second = file_hash(path);
+    return at->second;
+  }
+
+ private:
+  std::map<std::string, std::string> known_ = {};
+};
+
+Json json_of(const std::string& toml) {
+  Json out = Json::parse(toml, nullptr, false);
+  return out.is_discarded() ? Json(toml) : out;
+}
+
+/// The keys that the choice of a method sets, given what the job of the other axes states.
+std::vector<std::string> method_overrides(const std::string& label, const Config& stated) {
+  const MethodChoice choice = parse_methods(label).front();
+  StatedMethod job{.name = stated.section("method").text("name", "")};
+  for (const Config::Leaf& leaf : stated.leaves()) job.keys.insert(leaf.path);
+  if (job.keys.contains("method.plan"))
+    throw InputError(fmt::format("{}: a job with a plan file (method.plan) has no axis \"methods\"",
+                                 stated.file()));
+  job.shares_by_speed = job.keys.contains("method.shares") &&
+                        stated.section("method").text("shares", "equal") == "speed";
+  std::vector<std::string> out = resets_for(choice, job);
+  out.push_back("method.name=" + choice.method);
+  out.insert(out.end(), choice.set.begin(), choice.set.end());
+  return out;
+}
+
+std::string options_text(const StudyOptions& o) {
+  return fmt::format("{} {} {} {}", name_of(o.fidelity), o.seeds, o.steps.steady, o.precision);
+}
+
+}  // namespace
+
+std::vector<Point> points_of(const Sweep& sweep) {
+  const std::string& base = sweep.base.text.value();
+  std::vector<Condition> conditions;
+  for (const std::string& text : sweep.where) conditions.emplace_back(text, sweep.file);
+  std::size_t count = 1;
+  for (const Axis& axis : sweep.axes)
+    if ((count *= axis.values.size()) > most_points)
+      throw InputError(fmt::format("{}: more than {} points", sweep.file, most_points));
+  const std::string around = options_text(sweep.options) + hex(surroundings());
+  NamedFiles files;
+  std::set<std::string> names;
+  std::vector<Point> out;
+  for (std::size_t n = 0; n < count; ++n) {
+    Point point;
+    std::vector<std::string> set = sweep.base.set;
+    std::string method;
+    std::size_t rest = n, block = count;
+    for (const Axis& axis : sweep.axes) {
+      block /= axis.values.size();
+      const AxisValue& value = axis.values[rest / block];
+      rest %= block;
+      point.values[axis.name] = value.label;
+      set.insert(set.end(), value.set.begin(), value.set.end());
+      if (!value.method.empty()) method = value.method;
+    }
+    Config job = Config::parse(base, sweep.base.file, set);
+    if (!method.empty()) {
+      const std::vector<std::string> more = method_overrides(method, job);
+      set.insert(set.end(), more.begin(), more.end());
+      job = Config::parse(base, sweep.base.file, set);
+    }
+    Values values;
+    std::string text, named;  // equal jobs have equal texts
+    for (const Config::Leaf& leaf : job.leaves()) {
+      text += leaf.path + " = " + leaf.toml + "\n";
+      named += files.of(values[leaf.path] = json_of(leaf.toml));
+    }
+    for (const auto& [name, label] : point.values.items()) values[name] = label;
+    for (const auto& [name, value] : values) names.insert(name);
+    point.deal = job::fnv1a(text + options_text(sweep.options));
+    point.key = hex(job::fnv1a(text + named + around));
+    const bool in = std::all_of(conditions.begin(), conditions.end(),
+                                [&](const Condition& c) { return c.holds(values); });
+    point.set = std::move(set);
+    if (in) out.push_back(std::move(point));
+  }
+  for (const Condition& condition : conditions) condition.check_names(names);
+  if (out.empty()) throw InputError(fmt::format("{}: \"where\" leaves no point", sweep.file));
+  return out;
+}
+
+}  // namespace rehearse::study

@@ -1,0 +1,269 @@
+// The results of a sweep: computed in worker processes, appended to a file, read again, as CSV.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "engine/base/errors.h"
+#include "engine/base/files.h"
+#include "engine/base/units.h"
+#include "study/decision.h"
+#include "study/sweep.h"
+#ifdef REHEARSE_HAS_SIM
+#include "sim/processes.h"
+#endif
+
+namespace rehearse::study {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+Json metrics_of(const Study& s) {
+  const execution::Summary& m = s.summary;
+  std::int64_t peak = 0;
+  for (const planner::DeviceNeed& need : s.memory) peak = std::max(peak, need.need);
+  return {{"method", s.method},
+          {"world_size", s.world_size},
+          {"step_s", m.step_time.mean},
+          {"step_ci95_s", m.step_time.ci95},
+          {"interval_low_s", s.interval ? Json(s.interval->first) : Json()},
+          {"interval_high_s", s.interval ? Json(s.interval->second) : Json()},
+          {"samples_per_s", m.samples_per_s},
+          {"tokens_per_s", m.tokens_per_s},
+          {"mfu", m.mfu > 0 ? Json(m.mfu) : Json()},
+          {"bubble_fraction", m.bubble_fraction},
+          {"exposed_comm_s", m.exposed_comm_s},
+          {"peak_memory_bytes", peak},
+          {"joules_per_step", m.joules_per_step > 0 ? Json(m.joules_per_step) : Json()}};
+}
+
+/// In a worker: the point's line.
+Row predicted(const Sweep& sweep, const Point& point) {
+  Row row{.key = point.key, .values = point.values};
+  try {
+    job::Job job = load({.file = sweep.base.file, .text = sweep.base.text, .set = point.set});
+    const std::optional<plan::Decision> decided = decide_plan(job, nullptr);
+    row.metrics = metrics_of(predict(job, sweep.options));
+  } catch (const InputError& error) {
+    row.refused = error.what();
+  } catch (const ProgramError& error) {
+    row.refused = error.what();
+  }
+  return row;
+}
+
+Row read_row(const std::string& line, const std::string& where) {
+  const Json json = Json::parse(line, nullptr, false);
+  const auto text = [&](const char* key) {
+    return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+  };
+  Row row;
+  if (json.is_object())
+    row = {.key = text("key"), .refused = text("refused"), .failed = text("failed")};
+  const bool measured = json.is_object() && json.contains("metrics") &&
+                        json["metrics"].is_object() && json["metrics"].contains("step_s");
+  if (measured) row.metrics = json["metrics"];
+  if (row.key.empty() || (!measured && row.refused.empty() && row.failed.empty()))
+    throw InputError(
+        fmt::format("{}: not a line of a sweep's results; the file was left as it is: "
+                    "correct or remove this line, and the point is computed again",
+                    where));
+  if (json.contains("point")) row.values = json["point"];
+  return row;
+}
+
+std::string line_of(const Row& row) {
+  return to_json(row).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Appends lines to a file that no other sweep writes at the same time.
+class Lines {
+ public:
+  explicit Lines(const std::string& path)
+      : path_(path), fd_(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+    if (fd_ < 0) fail();
+    // A lock of the process: workers, which may live a moment longer, do not hold it.
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    if (fcntl(fd_, F_SETLK, &lock) != 0)
+      throw InputError(fmt::format("{}: another sweep writes it", path));
+    end_last_line();
+  }
+  ~Lines() { close(fd_); }
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
+
+  void add(const std::string& line) const {
+    const std::string text = line + "\n";
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t n = write(fd_, text.data() + done, text.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail();
+      done += static_cast<std::size_t>(n);
+    }
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw BackendError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+  }
+  /// A line that a stopped sweep did not finish is removed; one that only lacks its end is ended.
+  void end_last_line() const {
+    const std::string text = read_file(path_);
+    if (text.empty() || text.back() == '\n') return;
+    const std::size_t begin = text.rfind('\n') + 1;
+    if (Json::accept(text.substr(begin)))
+      add("");
+    else if (ftruncate(fd_, static_cast<off_t>(begin)) != 0)
+      fail();
+  }
+
+  std::string path_;
+  int fd_;
+};
+
+/// "120 of 1000 points, 3 refused, about 2 min left".
+class Told {
+ public:
+  Told(Progress* progress, std::size_t count) : progress_(progress), count_(count) {}
+  void add(const Row& row) {
+    ++done_;
+    refused_ += row.metrics.is_null() ? 1 : 0;
+    if (progress_ == nullptr) return;
+    const std::chrono::duration<double> spent = Clock::now() - begin_;
+    const double left =
+        spent.count() / static_cast<double>(done_) * static_cast<double>(count_ - done_);
+    progress_->say(fmt::format("{} of {} points, {} refused, about {} left", done_, count_,
+                               refused_, to_text(Seconds(left))));
+  }
+
+ private:
+  Progress* progress_;
+  std::size_t count_, done_ = 0, refused_ = 0;
+  Clock::time_point begin_ = Clock::now();
+};
+
+std::string csv_cell(const Json& value) {
+  if (value.is_null()) return "";
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+}  // namespace
+
+const std::vector<Metric>& metrics() {
+  static const std::vector<Metric> all{
+      {"step_s"},          {"samples_per_s", true}, {"tokens_per_s", true}, {"mfu", true},
+      {"bubble_fraction"}, {"exposed_comm_s"},      {"peak_memory_bytes"},  {"joules_per_step"}};
+  return all;
+}
+
+Json to_json(const Row& row) {
+  Json out{{"schema_version", 1}, {"key", row.key}, {"point", row.values}};
+  if (!row.metrics.is_null()) out["metrics"] = row.metrics;
+  if (!row.refused.empty()) out["refused"] = row.refused;
+  if (!row.failed.empty()) out["failed"] = row.failed;
+  return out;
+}
+
+Rows read_rows(const std::string& folder) {
+  Rows out;
+  if (!std::filesystem::is_directory(folder)) return out;
+  std::set<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename().string().starts_with("results") &&
+        entry.path().extension() == ".jsonl")
+      files.insert(entry.path());
+  for (const auto& file : files) {
+    const std::string text = read_file(file.string());
+    int number = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin);
+      const std::string line = text.substr(begin, end - begin);
+      ++number;
+      if (end == std::string::npos && !Json::accept(line)) break;  // not finished
+      Row row = read_row(line, fmt::format("{}:{}", file.string(), number));
+      // A failure never hides a result that another file has.
+      if (Row& known = out[row.key]; known.key.empty() || row.failed.empty())
+        known = std::move(row);
+      if (end == std::string::npos) break;
+      begin = end + 1;
+    }
+  }
+  return out;
+}
+
+void compute(const Sweep& sweep, const std::vector<Point>& points, const Work& work, Rows& rows) {
+  std::vector<const Point*> todo;
+  std::set<std::string> listed;
+  for (const Point& point : points) {
+    const auto known = rows.find(point.key);
+    const bool done = known != rows.end() && known->second.failed.empty();
+    const bool mine =
+        point.deal % static_cast<unsigned>(work.of) + 1 == static_cast<unsigned>(work.shard);
+    if (mine && !done && listed.insert(point.key).second) todo.push_back(&point);
+  }
+  std::error_code error;
+  std::filesystem::create_directories(work.folder, error);
+  if (error)
+    throw InputError(fmt::format("-o {}: cannot be created: {}", work.folder, error.message()));
+  const Lines lines(work.folder + (work.of > 1
+                                       ? fmt::format("/results-{}-of-{}.jsonl", work.shard, work.of)
+                                       : std::string("/results.jsonl")));
+  Told told(work.progress, todo.size());
+  const auto add = [&](Row row) {
+    lines.add(line_of(row));
+    told.add(row);
+    rows[row.key] = std::move(row);
+  };
+  const auto one = [&](int i) {
+    return line_of(predicted(sweep, *todo[static_cast<std::size_t>(i)]));
+  };
+#ifdef REHEARSE_HAS_SIM
+  sim::ProcessOptions how{.jobs = work.jobs};
+  how.result = [&](int i, const std::string& text) {
+    add(read_row(text, fmt::format("point {}", i)));
+  };
+  how.failure = [&](int i, const std::string& message) {
+    const Point& point = *todo[static_cast<std::size_t>(i)];
+    add({.key = point.key, .values = point.values, .failed = message});
+  };
+  sim::in_processes(static_cast<int>(todo.size()), one, how);
+#else
+  for (std::size_t i = 0; i < todo.size(); ++i) add(read_row(one(static_cast<int>(i)), "point"));
+#endif
+}
+
+std::string csv_of(const Sweep& sweep, const std::vector<Point>& points, const Rows& rows) {
+  std::vector<std::string> figures;
+  for (const Point& point : points)
+    if (const auto row = rows.find(point.key);
+        row != rows.end() && !row->second.metrics.is_null() && figures.empty())
+      for (const auto& [name, value] : row->second.metrics.items()) figures.push_back(name);
+  std::string out;
+  for (const Axis& axis : sweep.axes) out += csv_cell(axis.name) + ",";
+  for (const std::string& name : figures) out += name + ",";
+  out += "refused,key\n";
+  for (const Point& point : points) {
+    for (const auto& [name, value] : point.values.items()) out += csv_cell(value) + ",";
+    const auto found = rows.find(point.key);
+    const Row row = found == rows.end() ? Row{} : found->second;
+    for (const std::string& name : figures)
+      out += (row.metrics.is_null() ? "" : csv_cell(row.metrics.value(name, Json()))) + ",";
+    out += csv_cell(row.refused.empty() ? row.failed : row.refused) + "," + point.key + "\n";
+  }
+  return out;
+}
+
+}  // namespace rehearse::study

@@ -1,0 +1,166 @@
+"""`rehearse sweep`: axes, conditions, refused points, a sweep that goes on after SIGKILL, shards, and refusals of wrong files. The numbers
+of a point are those of `rehearse simulate`."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+from cli_test_case import PATIENCE, REHEARSE, TINY, CliTestCase
+
+SMALL = """job = "job.toml"
+fidelity = "analytic"
+[axes]
+"""
+
+
+class Sweep(CliTestCase):
+    def sweep(self, axes, head=SMALL):
+        self.job()
+        path = self.tmp / "sweep.toml"
+        path.write_text(head + axes)
+        return path
+
+    def points(self, axes, head=SMALL):
+        listed = self.json("sweep", self.sweep(axes, head), "--dry-run")["points"]
+        return [tuple(point["point"].values()) for point in listed]
+
+    def lines(self, folder="out", name="results.jsonl"):
+        return [json.loads(line) for line in (self.tmp / folder / name).read_text().splitlines()]
+
+    def run_sweep(self, path, *more, folder="out"):
+        return self.json("sweep", path, "-o", self.tmp / folder, *more)
+
+    def test_axes_are_crossed(self):
+        axes = 'methods = ["ddp", "1f1b@pp=2"]\ntrain.global_batch = [16, 32]'
+        self.assertEqual(self.points(axes), [("ddp", 16), ("ddp", 32), ("1f1b@pp=2", 16), ("1f1b@pp=2", 32)])
+
+    def test_ranges(self):
+        self.assertEqual(self.points("train.global_batch = { from = 16, to = 64, factor = 2 }"), [(16,), (32,), (64,)])
+        self.assertEqual(self.points("disturb.compute_jitter = { from = 0, to = 0.5, steps = 3 }"), [(0,), (0.25,), (0.5,)])
+        self.assertEqual(self.points('method.bucket = { from = 1, to = 4, factor = 4, unit = "MB" }'), [("1MB",), ("4MB",)])
+
+    def test_zipped_axes_and_conditions(self):
+        axes = """size = [{ label = "small", cluster.world_size = 2, train.global_batch = 16 }, { cluster.world_size = 4 }]
+method.micro_batches = [1, 2, 4]"""
+        where = 'where = ["cluster.world_size * method.micro_batches <= 8", "method.micro_batches != 2 or size == \\"small\\""]\n'
+        large = "cluster.world_size=4"
+        self.assertEqual(self.points(axes, where + SMALL), [("small", 1), ("small", 2), ("small", 4), (large, 1)])
+
+    def test_numbers_are_those_of_simulate(self):
+        axes = 'methods = ["ddp", "1f1b@pp=2"]\ndisturb.compute_jitter = [0, 0.1]'
+        path = self.sweep(axes, 'job = "job.toml"\nseeds = 2\n[axes]\n')
+        for point in self.run_sweep(path)["points"]:
+            name, jitter = point["point"].values()
+            keys = {"ddp": [], "1f1b@pp=2": ["--set", "method.name=1f1b", "--set", "method.pp=2"]}[name]
+            one = self.json("simulate", self.job(), "--seeds", 2, "--set", f"disturb.compute_jitter={jitter}", *keys)
+            found = point["metrics"]
+            self.assertEqual(found["step_s"], one["step_time_s"]["mean"])
+            self.assertEqual(found["step_ci95_s"], one["step_time_s"]["ci95"])
+            self.assertEqual(found["peak_memory_bytes"], max(one["peak_memory_bytes"].values()))
+            for key in ("method", "world_size", "samples_per_s", "tokens_per_s", "mfu", "bubble_fraction", "exposed_comm_s"):
+                self.assertEqual(found[key], one[key], key)
+
+    def test_refused_points_are_rows(self):
+        path = self.sweep("method.tp = [1, 3]")
+        able, refused = self.run_sweep(path)["points"]
+        self.assertIn("metrics", able)
+        self.assertIn("method.tp", refused["refused"])
+        said = self.rehearse("sweep", path, "-o", self.tmp / "out").stdout
+        self.assertIn("2 points, 1 cannot run", said)
+        self.assertIn("1 x ", said)
+        table = (self.tmp / "out/results.csv").read_text().splitlines()
+        self.assertEqual(len(table), 3)
+        self.assertTrue(table[0].startswith("method.tp,method,world_size,step_s,"), table[0])
+        self.assertIn("<svg", (self.tmp / "out/sweep.svg").read_text())
+
+    def test_equal_points_are_computed_once(self):
+        path = self.sweep("train.global_batch = [16, 16, 32]")
+        points = self.run_sweep(path)["points"]
+        self.assertEqual(len(self.lines()), 2)
+        self.assertEqual(points[0]["metrics"], points[1]["metrics"])
+        before = (self.tmp / "out/results.jsonl").read_bytes()
+        self.assertEqual(self.run_sweep(path)["points"], points)
+        self.assertEqual((self.tmp / "out/results.jsonl").read_bytes(), before)
+
+    def test_goes_on_after_a_kill(self):
+        path = self.sweep("train.global_batch = { from = 16, to = 1600, steps = 100 }")
+        whole = self.run_sweep(path, folder="whole")["points"]
+        running = subprocess.Popen([REHEARSE, "sweep", path, "-o", self.tmp / "out", "--jobs", "1", "-q"], stdout=subprocess.DEVNULL)
+        results = self.tmp / "out/results.jsonl"
+        end = time.monotonic() + PATIENCE
+        while not (results.exists() and results.read_bytes().count(b"\n") >= 5):
+            self.assertIsNone(running.poll())
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.001)
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait(PATIENCE)
+        kept = results.read_bytes()
+        kept = kept[: kept.rfind(b"\n") + 1]
+        self.assertEqual(self.run_sweep(path)["points"], whole)
+        self.assertTrue(results.read_bytes().startswith(kept))
+        self.assertEqual(len({line["key"] for line in self.lines()}), len(self.lines()))
+
+    def test_a_torn_last_line_is_computed_again(self):
+        path = self.sweep("train.global_batch = [16, 32]")
+        points = self.run_sweep(path, "--jobs", 1)["points"]
+        results = self.tmp / "out/results.jsonl"
+        text = results.read_bytes()
+        for cut in (1, 40):  # only the end of the line is lost; half of the line is lost
+            results.write_bytes(text[:-cut])
+            self.assertEqual(self.run_sweep(path)["points"], points)
+            self.assertEqual(results.read_bytes(), text)
+
+    def test_a_damaged_line_is_named_and_kept(self):
+        path = self.sweep("train.global_batch = [16, 32]")
+        self.run_sweep(path)
+        results = self.tmp / "out/results.jsonl"
+        damaged = b"what is this\n" + results.read_bytes()
+        results.write_bytes(damaged)
+        self.refused("sweep", path, "-o", self.tmp / "out", says=["results.jsonl:1", "not a line of a sweep's results"])
+        self.assertEqual(results.read_bytes(), damaged)
+
+    def test_shards_are_the_whole(self):
+        path = self.sweep("train.global_batch = { from = 16, to = 160, steps = 10 }")
+        whole = self.run_sweep(path, folder="whole")["points"]
+        for shard in (1, 2, 3):
+            self.run_sweep(path, "--shard", f"{shard}/3")
+        files = sorted((self.tmp / "out").glob("results-*.jsonl"))
+        self.assertEqual(sum(len(file.read_text().splitlines()) for file in files), len(whole))
+        self.assertEqual(self.run_sweep(path)["points"], whole)
+        self.assertEqual(self.lines(), [])
+
+    def test_wrong_files(self):
+        for axes, says in (
+            ("train.global_bach = [1]", ['did you mean "train.global_batch"?']),
+            ("train.global_batch = []", ["an axis needs at least one value"]),
+            ("train.global_batch = 3", ["must be a list of values"]),
+            ("train.global_batch = { from = 1, to = 2, steps = 0 }", ["steps", "0"]),
+            ("train.global_batch = { from = 2, to = 1, steps = 3 }", ["must be above from"]),
+            ("train.global_batch = { from = 1, to = 2, factor = 1 }", ["factor"]),
+            ("train.global_batch = { from = 1, to = 2 }", ["either steps or factor"]),
+            ('methods = ["dpp"]', ['"ddp"']),
+            ("", ["no axis"]),
+        ):
+            with self.subTest(axes=axes):
+                self.refused("sweep", self.sweep(axes), "-o", self.tmp / "out", says=["sweep.toml", *says])
+        for head, says in (
+            ("seed = 3\n" + SMALL, ['did you mean "seeds"?']),
+            ('where = ["train.global_bach < 3"]\n' + SMALL, ['did you mean "train.global_batch"?']),
+            ('where = ["train.global_batch<3"]\n' + SMALL, ["must be comparisons"]),
+            ('where = ["train.global_batch > 99"]\n' + SMALL, ["leaves no point"]),
+        ):
+            with self.subTest(head=head):
+                self.refused("sweep", self.sweep("train.global_batch = [16]", head), "-o", self.tmp / "out", says=says)
+        path = self.sweep("train.global_batch = [16]")
+        for shard in ("0/2", "3/2", "1", "1/x", "1/2/3"):
+            self.refused("sweep", path, "-o", self.tmp / "out", "--shard", shard, says=[f"--shard {shard}: must be I/N"])
+        self.refused("sweep", path, says=["needs -o DIR"])
+
+    def test_a_job_inside(self):
+        inline = "\n".join(f"job.{line}" for line in TINY.strip().splitlines())
+        path = self.sweep("train.global_batch = [16]", f'fidelity = "analytic"\n{inline}\n[axes]\n')
+        (inside,) = self.run_sweep(path)["points"]
+        (named,) = self.run_sweep(self.sweep("train.global_batch = [16]"), folder="other")["points"]
+        self.assertEqual(inside["metrics"], named["metrics"])
