@@ -131,7 +131,8 @@ LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> la
       stamps_(lanes_.size()),
       began_(lanes_.size()) {
   if (main_lane_ < lanes_.size()) step_ends_.push_back(last_of(lanes_[main_lane_]));
-  // By arrival, the main lane may have ops of a step to run after its last one, so it waits for none.
+  // By arrival, the main lane may have ops of a step to run after its last one, so it waits for
+  // none.
   if (main_lane_ < lanes_.size() && lanes_[main_lane_].order == program::Order::in_order)
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
       for (const Task& task : lanes_[lane].tasks)

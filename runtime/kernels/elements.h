@@ -1,5 +1,5 @@
-// The arithmetic of single numbers, which loops over flat memory use (optimizer.cpp). It compiles for
-// CUDA as well (`make gpu`), so that kernels of a GPU can give the same bits: each addition,
+// The arithmetic of single numbers, which loops over flat memory use (optimizer.cpp). It compiles
+// for CUDA as well (`make gpu`), so that kernels of a GPU can give the same bits: each addition,
 // multiplication, division and square root is rounded once, without fused multiply-add. pow differs
 // between libraries, so powers are products.
 #pragma once
@@ -62,8 +62,9 @@ REHEARSE_BOTH double power(double base, std::int64_t exponent) {
   return result;
 }
 
-/// What a step's gradients say to the kernels that use them. Both numbers stand in the memory of the
-/// device. Only kernels read them, because the host that issues an op may be ahead of the device.
+/// What a step's gradients say to the kernels that use them. Both numbers stand in the memory of
+/// the device. Only kernels read them, because the host that issues an op may be ahead of the
+/// device.
 struct NormAndScale {
   /// Sum of squares over all gradients, still multiplied by the loss scale. Null: not computed.
   const float* squares = nullptr;
@@ -113,8 +114,8 @@ REHEARSE_BOTH StepScalars scalars_of(const Decision& step, std::int64_t updates,
   StepScalars out;
   out.grad_scale = static_cast<float>(grad_scale);
   out.step_size = static_cast<float>(step.lr / (1 - power(step.beta1, updates)));
-  out.root_correction = static_cast<float>(
-      std::sqrt(1 - power(step.beta2, step.frozen > 0 ? step.frozen : updates)));
+  out.root_correction =
+      static_cast<float>(std::sqrt(1 - power(step.beta2, step.frozen > 0 ? step.frozen : updates)));
   return out;
 }
 
@@ -155,7 +156,7 @@ REHEARSE_BOTH void rescale(const float* squares, float* state) {
 /// Factors of one optimizer step, the same for all elements of an interval.
 struct StepFactors {
   float keep = 1, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0, eps = 0;  // AdamW
-  float lr = 0, momentum = 0, decay = 0;                                        // SGD
+  float lr = 0, momentum = 0, decay = 0;                                         // SGD
 };
 
 /// AdamW (Loshchilov & Hutter 2019, as torch.optim.AdamW).

@@ -21,8 +21,7 @@ REHEARSE_VECTORISED
 void adamw_block(const StepFactors f, const StepScalars s, const float* __restrict grad,
                  float* __restrict param, float* __restrict moment1, float* __restrict moment2,
                  std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    adamw(f, s, grad[i], param[i], moment1[i], moment2[i]);
+  for (std::int64_t i = 0; i < count; ++i) adamw(f, s, grad[i], param[i], moment1[i], moment2[i]);
 }
 
 REHEARSE_VECTORISED

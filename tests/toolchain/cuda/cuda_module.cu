@@ -1,6 +1,6 @@
 // Tests that the parts of the CUDA plug-in compile and link: kernels, one with the optimizer's
-// formulas, torch's streams and allocator, NCCL and CUB. The code is never run, because the machine that builds it may have no
-// GPU.
+// formulas, torch's streams and allocator, NCCL and CUB. The code is never run, because the machine
+// that builds it may have no GPU.
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
@@ -39,9 +39,9 @@ __global__ void choose(rehearse::runtime::Decision decision,
 /// One AdamW step of `count` elements, whose gradients are bf16.
 extern "C" void adamw_step(rehearse::runtime::Decision decision, StepFactors factors,
                            rehearse::runtime::NormAndScale gradients,
-                           rehearse::runtime::SkipCount* skips, StepScalars* scalars,
-                           double* norm, const std::uint16_t* grad, float* param, float* moment1,
-                           float* moment2, int count) {
+                           rehearse::runtime::SkipCount* skips, StepScalars* scalars, double* norm,
+                           const std::uint16_t* grad, float* param, float* moment1, float* moment2,
+                           int count) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
   choose<<<1, 1, 0, stream>>>(decision, gradients, skips, scalars, norm);
   step<<<(count + 255) / 256, 256, 0, stream>>>(factors, scalars, grad, param, moment1, moment2,
