@@ -43,6 +43,8 @@ struct Point {
   std::uint64_t deal = 0;  // of the job and the options alone: equal on all machines
 };
 
+/// A TOML value as JSON; what is no number, truth, plain string or list of these is its text.
+nlohmann::ordered_json json_of(const std::string& toml);
 /// Reads SWEEP.toml. `set`: holds for all points, unless an axis sets the same key. Throws
 /// InputError.
 Sweep read_sweep(const std::string& path, const std::vector<std::string>& set = {});

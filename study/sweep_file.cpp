@@ -20,12 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t most_values = 100000;
 
-/// TOML and JSON write numbers, truth and plain strings alike.
-Json label_of(const std::string& toml) {
-  Json out = Json::parse(toml, nullptr, false);
-  return out.is_discarded() ? Json(toml) : out;
-}
-
 class AxisReader {
  public:
   explicit AxisReader(std::vector<Axis>& out) : out_(out) {
@@ -78,7 +72,7 @@ class AxisReader {
                                        const std::string& name) {
     std::vector<AxisValue> out;
     for (const std::string& toml : table.elements(key))
-      out.push_back({label_of(toml), {name + "=" + toml}, {}});
+      out.push_back({json_of(toml), {name + "=" + toml}, {}});
     return out;
   }
 
@@ -106,7 +100,7 @@ class AxisReader {
         if (leaf.path == "label") continue;
         check_key(one, leaf.path, leaf.path);
         value.set.push_back(leaf.path + "=" + leaf.toml);
-        const Json shown = label_of(leaf.toml);
+        const Json shown = json_of(leaf.toml);
         text += fmt::format("{}{}={}", text.empty() ? "" : " ", leaf.path,
                             shown.is_string() ? shown.get<std::string>() : leaf.toml);
       }
@@ -146,7 +140,7 @@ class AxisReader {
       const std::string number =
           whole ? fmt::format("{}", static_cast<std::int64_t>(near)) : fmt::format("{:.12g}", x);
       const std::string toml = unit.empty() ? number : fmt::format("\"{}{}\"", number, unit);
-      out.push_back({label_of(toml), {name + "=" + toml}, {}});
+      out.push_back({json_of(toml), {name + "=" + toml}, {}});
     }
     return out;
   }
@@ -156,6 +150,11 @@ class AxisReader {
 };
 
 }  // namespace
+
+Json json_of(const std::string& toml) {
+  Json out = Json::parse(toml, nullptr, false);
+  return out.is_discarded() ? Json(toml) : out;
+}
 
 Sweep read_sweep(const std::string& path, const std::vector<std::string>& set) {
   const Config c = Config::load(path);
@@ -173,7 +172,7 @@ Sweep read_sweep(const std::string& path, const std::vector<std::string>& set) {
   StudyOptions& how = out.options;
   how.fidelity = choose(c, "fidelity", Fidelity::fluid);
   how.seeds = static_cast<int>(c.integer("seeds", 1, between(1, 10000)));
-  how.steps.steady = static_cast<int>(c.integer("steps", how.steps.measured() + how.steps.warm_up,
+  how.steps.steady = static_cast<int>(c.integer("steps", how.steps.measured(),
                                                 between(how.steps.warm_up + 1, 1000000))) -
                      how.steps.warm_up;
   how.precision = c.number("precision", how.precision, between(0, 1));

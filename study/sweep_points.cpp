@@ -166,11 +166,6 @@ class NamedFiles {
   std::map<std::string, std::string> known_ = {};
 };
 
-Json json_of(const std::string& toml) {
-  Json out = Json::parse(toml, nullptr, false);
-  return out.is_discarded() ? Json(toml) : out;
-}
-
 /// The keys that the choice of a method sets, given what the job of the other axes states.
 std::vector<std::string> method_overrides(const std::string& label, const Config& stated) {
   const MethodChoice choice = parse_methods(label).front();
