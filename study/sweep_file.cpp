@@ -29,7 +29,7 @@ class AxisReader {
   /// `path`: of the table from [axes] on.
   void read(const Config& table, const std::string& path) {
     for (const std::string& key : table.names()) {
-      const std::string name = path.empty() ? key : path + "." + key;
+      const std::string name = path.empty() ? key : fmt::format("{}.{}", path, key);
       switch (table.shape(key)) {
         case Config::Shape::table:
           if (const Config inner = table.section(key); inner.has("from") || inner.has("to")) {
@@ -72,7 +72,7 @@ class AxisReader {
                                        const std::string& name) {
     std::vector<AxisValue> out;
     for (const std::string& toml : table.elements(key))
-      out.push_back({json_of(toml), {name + "=" + toml}, {}});
+      out.push_back({json_of(toml), {fmt::format("{}={}", name, toml)}, {}});
     return out;
   }
 
@@ -140,7 +140,7 @@ class AxisReader {
       const std::string number =
           whole ? fmt::format("{}", static_cast<std::int64_t>(near)) : fmt::format("{:.12g}", x);
       const std::string toml = unit.empty() ? number : fmt::format("\"{}{}\"", number, unit);
-      out.push_back({json_of(toml), {name + "=" + toml}, {}});
+      out.push_back({json_of(toml), {fmt::format("{}={}", name, toml)}, {}});
     }
     return out;
   }

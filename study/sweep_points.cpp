@@ -193,9 +193,11 @@ std::vector<Point> points_of(const Sweep& sweep) {
   std::vector<Condition> conditions;
   for (const std::string& text : sweep.where) conditions.emplace_back(text, sweep.file);
   std::size_t count = 1;
-  for (const Axis& axis : sweep.axes)
-    if ((count *= axis.values.size()) > most_points)
+  for (const Axis& axis : sweep.axes) {
+    count *= axis.values.size();
+    if (count > most_points)
       throw InputError(fmt::format("{}: more than {} points", sweep.file, most_points));
+  }
   const std::string around = options_text(sweep.options) + hex(surroundings());
   NamedFiles files;
   std::set<std::string> names;
@@ -228,7 +230,7 @@ std::vector<Point> points_of(const Sweep& sweep) {
     for (const auto& [name, label] : point.values.items()) values[name] = label;
     for (const auto& [name, value] : values) names.insert(name);
     point.deal = job::fnv1a(text + options_text(sweep.options));
-    point.key = hex(job::fnv1a(text + named + around));
+    point.key = hex(job::fnv1a(fmt::format("{}{}{}", text, named, around)));
     const bool in = std::all_of(conditions.begin(), conditions.end(),
                                 [&](const Condition& c) { return c.holds(values); });
     point.set = std::move(set);

@@ -120,7 +120,7 @@ std::string reasons(const Whole& whole) {
   if (refused > 0) out += fmt::format(", {} cannot run", refused);
   if (failed > 0) out += fmt::format(", {} failed and will be tried again", failed);
   if (unknown > 0) out += fmt::format(", {} not computed yet", unknown);
-  out += "\n";
+  out += '\n';
   for (std::size_t i = 0; i < std::min(most, sorted.size()); ++i)
     out += fmt::format("  {} x {}\n", -sorted[i].first, sorted[i].second);
   if (sorted.size() > most) out += fmt::format("  and {} other reasons\n", sorted.size() - most);
