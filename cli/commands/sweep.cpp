@@ -208,12 +208,12 @@ int run_sweep(const Context& context, const Options& options) {
 }  // namespace
 
 void add_sweep(CLI::App& app, Context& context) {
-  CLI::App* command =
-      add_command(app, "sweep", "Predict many variants of a job and find the best",
-                  "  rehearse sweep experiments/sweep.toml -o out/sweep\n"
-                  "  rehearse sweep experiments/sweep.toml --dry-run\n"
-                  "  rehearse sweep experiments/sweep.toml -o out/sweep --by tokens_per_s --top 5\n"
-                  "  rehearse sweep experiments/sweep.toml -o out/sweep --shard 1/4");
+  CLI::App* command = add_command(
+      app, "sweep", "Predict many variants of a job and find the best",
+      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep\n"
+      "  rehearse sweep experiments/sweep/methods.toml --dry-run\n"
+      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --by tokens_per_s --top 5\n"
+      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --shard 1/4");
   auto options = std::make_shared<Options>();
   command->add_option("SWEEP.toml", options->file, "What to vary (docs/sweep.md)")->required();
   command

@@ -10,8 +10,8 @@ from cli_test_case import TINY, CliTestCase
 class CommandLine(CliTestCase):
     def test_unknown_command(self):
         self.refused("simulat", self.job(), says=["unknown command simulat; did you mean simulate? Commands: "])
-        self.refused("sweep", self.job(), says=["unknown command sweep. Commands: simulate, "])
-        self.refused("help", "sweep", says=["unknown command sweep. Commands: simulate, "])
+        self.refused("quux", self.job(), says=["unknown command quux. Commands: simulate, "])
+        self.refused("help", "quux", says=["unknown command quux. Commands: simulate, "])
         self.refused("simulate", self.job(), "--qqqqqqqq", says=["unknown option --qqqqqqqq. See "])
 
     def test_no_command(self):

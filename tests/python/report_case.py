@@ -59,6 +59,19 @@ CURVE = {
     "library": "nccl-2.20",
     "sizes": [{"bytes": size, **WAYS[0], "bus_bandwidth": size / 1e-5, "ways": WAYS} for size in (1024, 2048)],
 }
+SWEEP = {
+    "schema_version": 1,
+    "sweep": "methods.toml",
+    "by": "step_s",
+    "most": False,
+    "axes": [{"name": "methods", "values": ["ddp", "zero3"]}, {"name": "cluster.world_size", "values": [4, 8]}],
+    "points": [
+        {"key": "1", "point": {"methods": "ddp", "cluster.world_size": 4}, "metrics": {"step_s": 0.4}},
+        {"key": "2", "point": {"methods": "ddp", "cluster.world_size": 8}, "metrics": {"step_s": 0.25}},
+        {"key": "3", "point": {"methods": "zero3", "cluster.world_size": 4}, "refused": "memory"},
+        {"key": "4", "point": {"methods": "zero3", "cluster.world_size": 8}, "metrics": {"step_s": 0.3}},
+    ],
+}
 LONG_RUN = {
     "schema_version": 1,
     "method": "ddp",

@@ -1,5 +1,6 @@
 """The figures of experiments/table2 and experiments/figure2: what is drawn for each number, and for missing numbers."""
 
+import itertools
 import pathlib
 import sys
 import unittest
@@ -7,9 +8,9 @@ import unittest
 import matplotlib.colors
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from report_case import CURVE, LONG_RUN, VALIDATION
+from report_case import CURVE, LONG_RUN, SWEEP, VALIDATION
 
-from plots import accuracy, collective, figure2, figure3, goodput, inputs, style, table2
+from plots import accuracy, collective, figure2, figure3, goodput, inputs, style, sweep, table2
 
 
 def sample(mean, ci95=0.1):
@@ -50,6 +51,37 @@ FIGURE = {
         trained("printed, 10% kept", None, 5),
     ],
 }
+
+
+class Sweeps(unittest.TestCase):
+    def drawn(self, axes=SWEEP["axes"], points=SWEEP["points"]):
+        (axis,) = sweep.draw(sweep.read(inputs.Checked({**SWEEP, "axes": axes, "points": points}, "sweep.json"))).axes
+        return axis
+
+    def test_an_axis_of_numbers_gives_lines_without_refused_points(self):
+        ddp, zero3 = self.drawn().lines
+        self.assertEqual((list(ddp.get_xdata()), list(ddp.get_ydata())), ([4, 8], [0.4, 0.25]))
+        self.assertEqual((list(zero3.get_xdata()), list(zero3.get_ydata())), ([8], [0.3]))
+
+    def test_two_axes_of_words_give_a_map(self):
+        axes = [SWEEP["axes"][0], {"name": "cluster.name", "values": ["a", "b"]}]
+        names = {4: "a", 8: "b"}
+        points = [
+            {**p, "point": {"methods": p["point"]["methods"], "cluster.name": names[p["point"]["cluster.world_size"]]}}
+            for p in SWEEP["points"]
+        ]
+        cells = [text.get_text() for text in self.drawn(axes, points).texts]
+        self.assertEqual(cells, ["0.400", "0.250", "–", "0.300"])
+
+    def test_many_lines_give_bars_of_the_best(self):
+        axes = {"methods": [f"m{n}" for n in range(sweep.MOST_LINES)], "link": ["slow", "fast"], "size": [1, 2]}
+        points = [
+            {"key": "k", "point": dict(zip(axes, values, strict=True)), "metrics": {"step_s": 1 + n}}
+            for n, values in enumerate(itertools.product(*axes.values()))
+        ]
+        axis = self.drawn([{"name": name, "values": values} for name, values in axes.items()], points)
+        self.assertEqual([bar.get_width() for bar in axis.patches], [1 + n for n in range(sweep.MOST_BARS)])
+        self.assertEqual(axis.get_yticklabels()[0].get_text(), "m0, slow, size 1")
 
 
 class LongRuns(unittest.TestCase):
