@@ -53,10 +53,11 @@ Sweep read_sweep(const std::string& path, const std::vector<std::string>& set = 
 std::vector<Point> points_of(const Sweep& sweep);
 
 /// What the first of the points `key` gave: one line of the results. `refused`: the job cannot run,
-/// and why. `failed`: the machine failed; it is tried again.
+/// and why. `failed`: the machine failed; it is tried again. `warnings`: as `rehearse simulate`
+/// gives them with the result.
 struct Row {
   std::string key = {};
-  nlohmann::ordered_json values = {}, metrics = {};
+  nlohmann::ordered_json values = {}, metrics = {}, warnings = {};
   std::string refused = {}, failed = {};
 };
 using Rows = std::map<std::string, Row>;  // by key

@@ -50,7 +50,10 @@ Row predicted(const Sweep& sweep, const Point& point) {
   try {
     job::Job job = load({.file = sweep.base.file, .text = sweep.base.text, .set = point.set});
     const std::optional<plan::Decision> decided = decide_plan(job, nullptr);
-    row.metrics = metrics_of(predict(job, sweep.options));
+    Study study = predict(job, sweep.options);
+    if (decided) add_warnings(*decided, study);
+    row.metrics = metrics_of(study);
+    row.warnings = study.warnings;
   } catch (const InputError& error) {
     row.refused = error.what();
   } catch (const ProgramError& error) {
@@ -76,6 +79,9 @@ Row read_row(const std::string& line, const std::string& where) {
                     "correct or remove this line, and the point is computed again",
                     where));
   if (json.contains("point")) row.values = json["point"];
+  if (const Json warnings = json.value("warnings", Json::array()); warnings.is_array())
+    for (const Json& warning : warnings)
+      if (warning.is_string()) row.warnings.push_back(warning);
   return row;
 }
 
@@ -172,6 +178,7 @@ const std::vector<Metric>& metrics() {
 Json to_json(const Row& row) {
   Json out{{"schema_version", 1}, {"key", row.key}, {"point", row.values}};
   if (!row.metrics.is_null()) out["metrics"] = row.metrics;
+  if (!row.warnings.empty()) out["warnings"] = row.warnings;
   if (!row.refused.empty()) out["refused"] = row.refused;
   if (!row.failed.empty()) out["failed"] = row.failed;
   return out;

@@ -101,29 +101,48 @@ std::string best_table(const Whole& whole, int top) {
                                     ranked.size(), whole.by.name);
 }
 
-/// The commonest reasons why points have no result.
-std::string reasons(const Whole& whole) {
-  constexpr std::size_t most = 5;
-  std::map<std::string, int> count;
-  int refused = 0, failed = 0, unknown = 0;
+/// Lines that several points share, of which the commonest are shown.
+class Commonest {
+ public:
+  void add(const std::string& line) { ++count_[line]; }
+  std::string text(const std::string& others) const {
+    constexpr std::size_t most = 5;
+    std::vector<std::pair<int, std::string>> sorted;
+    for (const auto& [line, times] : count_) sorted.emplace_back(-times, line);
+    std::sort(sorted.begin(), sorted.end());
+    std::string out;
+    for (std::size_t i = 0; i < std::min(most, sorted.size()); ++i)
+      out += fmt::format("  {} x {}\n", -sorted[i].first, sorted[i].second);
+    if (sorted.size() > most)
+      out += fmt::format("  and {} other {}\n", sorted.size() - most, others);
+    return out;
+  }
+
+ private:
+  std::map<std::string, int> count_ = {};
+};
+
+/// The commonest reasons why points have no result, and the commonest warnings about results.
+std::string remarks(const Whole& whole) {
+  Commonest reasons, warnings;
+  int refused = 0, failed = 0, unknown = 0, warned = 0;
   for (const study::Point& point : whole.points) {
     const study::Row* row = whole.row(point);
     if (row == nullptr) ++unknown;
-    if (row == nullptr || !row->metrics.is_null()) continue;
+    if (row == nullptr) continue;
+    if (!row->warnings.empty()) ++warned;
+    for (const Json& warning : row->warnings) warnings.add(warning.get<std::string>());
+    if (!row->metrics.is_null()) continue;
     ++(row->refused.empty() ? failed : refused);
-    ++count[row->refused.empty() ? row->failed : row->refused];
+    reasons.add(row->refused.empty() ? row->failed : row->refused);
   }
-  std::vector<std::pair<int, std::string>> sorted;
-  for (const auto& [reason, times] : count) sorted.emplace_back(-times, reason);
-  std::sort(sorted.begin(), sorted.end());
   std::string out = fmt::format("{} points", whole.points.size());
   if (refused > 0) out += fmt::format(", {} cannot run", refused);
   if (failed > 0) out += fmt::format(", {} failed and will be tried again", failed);
   if (unknown > 0) out += fmt::format(", {} not computed yet", unknown);
-  out += '\n';
-  for (std::size_t i = 0; i < std::min(most, sorted.size()); ++i)
-    out += fmt::format("  {} x {}\n", -sorted[i].first, sorted[i].second);
-  if (sorted.size() > most) out += fmt::format("  and {} other reasons\n", sorted.size() - most);
+  out += '\n' + reasons.text("reasons");
+  if (warned > 0)
+    out += fmt::format("warnings of {} points:\n", warned) + warnings.text("warnings");
   return out;
 }
 
@@ -200,7 +219,7 @@ int run_sweep(const Context& context, const Options& options) {
     std::cout << text_of(json);
     return good;
   }
-  std::cout << best_table(whole, options.top) << reasons(whole);
+  std::cout << best_table(whole, options.top) << remarks(whole);
   if (!wrote.empty()) std::cout << fmt::format("{}: {}\n", options.output, wrote);
   return good;
 }

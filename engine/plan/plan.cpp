@@ -356,7 +356,7 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
     refuse("master_weights", "false",
            plan.precision == program::DType::f32
                ? "needs precision \"bf16\"; fp32 weights have no fp32 copy"
-               : "needs precision \"bf16\"; with fp16, small weights would not change");
+               : "needs precision \"bf16\"; fp16 has no bits for small changes of weights");
   if (!plan.master_weights && plan.exchange.offload != Offload::none)
     refuse("master_weights", "false",
            "does not combine with offload, in which the host updates an fp32 copy");

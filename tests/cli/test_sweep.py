@@ -1,6 +1,7 @@
 """`rehearse sweep`: axes, conditions, refused points, a sweep that goes on after SIGKILL, shards, and refusals of wrong files. The numbers
 of a point are those of `rehearse simulate`."""
 
+import fcntl
 import json
 import os
 import signal
@@ -61,6 +62,8 @@ method.micro_batches = [1, 2, 4]"""
             self.assertEqual(found["peak_memory_bytes"], max(one["peak_memory_bytes"].values()))
             for key in ("method", "world_size", "samples_per_s", "tokens_per_s", "mfu", "bubble_fraction", "exposed_comm_s"):
                 self.assertEqual(found[key], one[key], key)
+            self.assertIn("uncalibrated", " ".join(one["warnings"]))
+            self.assertEqual(point["warnings"], one["warnings"])
 
     def test_refused_points_are_rows(self):
         path = self.sweep("method.tp = [1, 3]")
@@ -120,6 +123,14 @@ method.micro_batches = [1, 2, 4]"""
         results.write_bytes(damaged)
         self.refused("sweep", path, "-o", self.tmp / "out", says=["results.jsonl:1", "not a line of a sweep's results"])
         self.assertEqual(results.read_bytes(), damaged)
+
+    def test_two_sweeps_do_not_write_one_folder(self):
+        path = self.sweep("train.global_batch = [16, 32]")
+        (self.tmp / "out").mkdir()
+        with open(self.tmp / "out/results.jsonl", "w") as other:
+            fcntl.lockf(other, fcntl.LOCK_EX)
+            self.refused("sweep", path, "-o", self.tmp / "out", says=["results.jsonl", "another sweep writes it"])
+        self.assertEqual(len(self.run_sweep(path)["points"]), 2)
 
     def test_shards_are_the_whole(self):
         path = self.sweep("train.global_batch = { from = 16, to = 160, steps = 10 }")

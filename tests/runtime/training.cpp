@@ -254,9 +254,9 @@ ReferenceRun reference_of(const job::Job& job, const ReferenceRules& rules) {
   static std::map<std::string, ReferenceRun> known;
   const job::Train& train = job.train;
   const std::string key =
-      fmt::format("{} {} {} {} {} {} {} {} {}", job.model.name, job.model.layers, train.steps,
+      fmt::format("{} {} {} {} {} {} {} {} {} {}", job.model.name, job.model.layers, train.steps,
                   train.lr, train.eps, train.clip, static_cast<int>(job.plan.optimizer),
-                  job.plan.schedule.global_batch, rules.staleness);
+                  job.plan.schedule.global_batch, rules.staleness, rules.dropped_samples);
   auto found = known.find(key);
   if (found == known.end()) found = known.emplace(key, train_reference(job, rules)).first;
   return found->second;
