@@ -55,5 +55,6 @@ function(rehearse_cuda_module name)
     "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-Werror=all-warnings;-fmad=false;--expt-relaxed-constexpr>") # as runtime/kernels
   target_link_libraries(${name} PRIVATE torch::cuda nccl::nccl ${arg_LINK})
-  target_link_options(${name} PRIVATE -Wl,--allow-shlib-undefined)
+  # LibTorch's kernels register themselves when libtorch_cuda is loaded, so it is linked although no symbol asks for it.
+  target_link_options(${name} PRIVATE -Wl,--allow-shlib-undefined -Wl,--no-as-needed)
 endfunction()

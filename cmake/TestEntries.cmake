@@ -6,7 +6,7 @@
 # Each entry has one label: `fast` (make test), `long` (after it in .ci/run), `soak` (alone, in make soak, which also runs `long`).
 # docs/testing.md says which tests are which.
 
-# The suites that train: they run on the CPU, and again on the device queues of tests/devices.
+# The suites that train: they run on the CPU, and again on the devices of tests/devices.
 set(rehearse_on_queues "^(Registry/Method|Methods/SentBytes|.*/DividedSequences|.*/Apart|ApartRuns|FreeRunning|All/QuantisedRuns|All/SparseRuns|\
 .*/OneBitAdamRuns|.*/PowerSgdRuns|SkippedUpdates|All/SparseInvariants|.*/SparseOverflow|Layouts/ObservedRun|ObservedRuns|All/Order)$")
 
@@ -64,9 +64,11 @@ function(rehearse_suite folder program source_folder suite count)
     set_tests_properties("${name}" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS ${label} TIMEOUT 1800 COST ${count} ${more}
       ENVIRONMENT "${shard_of}")
     if(folder STREQUAL "runtime" AND suite MATCHES "${rehearse_on_queues}")
-      add_test("${name}.queues" "${program}" "--gtest_filter=${suite}.*" --gtest_brief=1)
-      set_tests_properties("${name}.queues" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS soak TIMEOUT 1800 COST ${count}
-        ENVIRONMENT "${shard_of};REHEARSE_TEST_DEVICE=queues")
+      foreach(device queues emulated)
+        add_test("${name}.${device}" "${program}" "--gtest_filter=${suite}.*" --gtest_brief=1)
+        set_tests_properties("${name}.${device}" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS soak TIMEOUT 1800 COST ${count}
+          ENVIRONMENT "${shard_of};REHEARSE_TEST_DEVICE=${device}")
+      endforeach()
     endif()
   endforeach()
 endfunction()

@@ -149,10 +149,10 @@ Finding compiler() {
 }
 
 Finding plugin() {
-  const std::string path = find_module("librehearse_cuda.so").string();
+  const std::string path = find_module("librehearse_device_cuda.so").string();
   if (!path.empty()) return {"CUDA plug-in", true, path, ""};
   return {"CUDA plug-in", false, "not built; `make gpu` builds it",
-          "nothing: train does not load it, only its own tests do"};
+          "train on GPUs (run.device=cuda)"};
 }
 
 Finding files() {

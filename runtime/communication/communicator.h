@@ -53,6 +53,9 @@ class Communicator {
   int size() const { return static_cast<int>(ranks_.size()); }
   int member() const { return member_; }  // this rank's place in ranks()
 
+  /// Connects the members, who all call it. Those that need no call connect when they are used.
+  virtual void connect() {}
+
   /// Prepares a collective (schedule, scratch memory) and returns a handle for `run`; equal specs
   /// give the same handle. Every member prepares the same specs. Throws InputError when the
   /// algorithm cannot serve the move.

@@ -6,9 +6,8 @@
 
 namespace rehearse::runtime {
 
-CudaEvent::CudaEvent(std::shared_ptr<Watch> watch, bool timed) : watch_(std::move(watch)) {
-  const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
-  check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
+CudaEvent::CudaEvent(std::shared_ptr<Watch> watch) : watch_(std::move(watch)) {
+  check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
 }
 
 CudaEvent::~CudaEvent() { cudaEventDestroy(event_); }
@@ -27,10 +26,18 @@ void CudaEvent::wait() const {
   watch_->wait([this] { return done(); }, "the device's work before an event");
 }
 
-Seconds CudaEvent::since(const CudaEvent& earlier) const {
-  float milliseconds = 0;
-  check_cuda(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
-  return Seconds(milliseconds * 1e-3);
+void wait_for(Watch& watch, cudaStream_t stream) {
+  watch.wait(
+      [stream] {
+        const cudaError_t state = cudaStreamQuery(stream);
+        if (state == cudaErrorNotReady) {
+          (void)cudaGetLastError();
+          return false;
+        }
+        check_cuda(state, "cudaStreamQuery");
+        return true;
+      },
+      "the work of a stream");
 }
 
 CudaStream::CudaStream(std::shared_ptr<Watch> watch, int device, bool high_priority)
@@ -63,18 +70,6 @@ void CudaStream::wait(const Event& event) {
              "cudaStreamWaitEvent");
 }
 
-void CudaStream::synchronize() {
-  watch_->wait(
-      [this] {
-        const cudaError_t state = cudaStreamQuery(raw());
-        if (state == cudaErrorNotReady) {
-          (void)cudaGetLastError();
-          return false;
-        }
-        check_cuda(state, "cudaStreamQuery");
-        return true;
-      },
-      "the work of a stream");
-}
+void CudaStream::synchronize() { wait_for(*watch_, raw()); }
 
 }  // namespace rehearse::runtime

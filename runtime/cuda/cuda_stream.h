@@ -6,27 +6,28 @@
 
 #include <memory>
 
-#include "runtime/communication/accelerator.h"
 #include "runtime/cuda/watch.h"
+#include "runtime/device/device.h"
 
 namespace rehearse::runtime {
 
 class CudaEvent : public Event {
  public:
-  CudaEvent(std::shared_ptr<Watch> watch, bool timed);
+  explicit CudaEvent(std::shared_ptr<Watch> watch);
   ~CudaEvent() override;
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   bool done() const override;
   void wait() const override;
-  /// Seconds from `earlier` to this event; both recorded and made with `timed`.
-  Seconds since(const CudaEvent& earlier) const;
   cudaEvent_t raw() const { return event_; }
 
  private:
   std::shared_ptr<Watch> watch_;
   cudaEvent_t event_ = nullptr;
 };
+
+/// Blocks the host until the stream is empty, and watches the communicators meanwhile.
+void wait_for(Watch& watch, cudaStream_t stream);
 
 class CudaStream : public Stream {
  public:
@@ -37,8 +38,8 @@ class CudaStream : public Stream {
   void call(const Body& body) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
-  /// Watches the communicators meanwhile. An asynchronous NCCL error, a timeout or a verdict of the
-  /// control plane aborts them and throws BackendError.
+  /// An asynchronous NCCL error, a timeout or a verdict of the control plane aborts all
+  /// communicators and throws BackendError.
   void synchronize() override;
   cudaStream_t raw() const { return stream_.stream(); }
 

@@ -1,5 +1,6 @@
 #include "runtime/cuda/nccl_communicator.h"
 
+#include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -38,19 +39,21 @@ ncclUniqueId agree_on_id(Control& control, const std::string& channel, const std
     const ncclResult_t result = ncclGetUniqueId(&id);
     if (result != ncclSuccess) {
       throw BackendError(
-          fmt::format("channel {}: ncclGetUniqueId: {}", channel, nccl_text(result, nullptr)));
+          fmt::format("{}: ncclGetUniqueId: {}", channel, nccl_text(result, nullptr)));
     }
     control.publish(key, std::string(id.internal, sizeof id.internal));
     return id;
   }
   const std::string text = control.await(key);
   if (text.size() != sizeof id.internal) {
-    throw BackendError(
-        fmt::format("channel {}: rank {} runs another version of NCCL", channel, ranks[0]));
+    throw BackendError(fmt::format("{}: rank {} runs another version of NCCL", channel, ranks[0]));
   }
   std::memcpy(id.internal, text.data(), sizeof id.internal);
   return id;
 }
+
+/// Of the body that this thread runs.
+cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 std::int64_t part(const CollectiveSpec& spec, int i, int n) { return i * spec.elements / n; }
 
@@ -68,8 +71,7 @@ void NcclCommunicator::check(ncclResult_t result, const char* call) const {
 /// for.
 void NcclCommunicator::check_in_group(ncclResult_t result, const char* call) const {
   if (result == ncclSuccess || result == ncclInProgress) return;
-  const std::string text =
-      fmt::format("channel {}: {}: {}", channel(), call, nccl_text(result, comm_));
+  const std::string text = fmt::format("{}: {}: {}", channel(), call, nccl_text(result, comm_));
   // A broken connection may have its cause on another rank, so ask the control plane. A wrong
   // argument is an error of this rank.
   if (result == ncclRemoteError || result == ncclSystemError) watch_->control().blame(text);
@@ -86,46 +88,34 @@ void NcclCommunicator::settle(const char* call) const {
         if (asked != ncclSuccess) state = asked;
         return state != ncclInProgress;
       },
-      fmt::format("channel {}: {}", channel(), call));
+      fmt::format("{}: {}", channel(), call));
   if (state != ncclSuccess) check(state, call);
 }
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<Watch> watch, std::string channel,
-                                   std::vector<Id> ranks, int member, CudaStream& stream)
-    : Communicator(std::move(channel), std::move(ranks), member),
-      watch_(std::move(watch)),
-      stream_(stream) {
-  const ncclUniqueId id = agree_on_id(watch_->control(), this->channel(), this->ranks(), member);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  config.commName = this->channel().c_str();
-  const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, member, &config);
-  if (comm_ == nullptr) {
-    throw BackendError(fmt::format("channel {}: ncclCommInitRankConfig: {}", this->channel(),
-                                   nccl_text(result, nullptr)));
-  }
-  watch_->add(comm_, this->channel());
-  try {
-    check(result, "ncclCommInitRankConfig");
-    check_cuda(cudaMalloc(reinterpret_cast<void**>(&token_), sizeof *token_), "cudaMalloc");
-    check_cuda(cudaMemset(token_, 0, sizeof *token_), "cudaMemset");
-  } catch (...) {
-    watch_->remove(comm_);
-    throw;
-  }
-}
+NcclCommunicator::NcclCommunicator(std::shared_ptr<Watch> watch, std::string wire,
+                                   std::vector<Id> ranks, int member)
+    : Communicator(std::move(wire), std::move(ranks), member), watch_(std::move(watch)) {}
 
 NcclCommunicator::~NcclCommunicator() {
-  watch_->remove(comm_);
-  cudaFree(token_);
+  if (comm_ != nullptr) watch_->retire(comm_);
+}
+
+void NcclCommunicator::connect() {
+  if (comm_ != nullptr) return;
+  const ncclUniqueId id = agree_on_id(watch_->control(), channel(), ranks(), member());
+  const std::lock_guard lock(watch_->calls());
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = channel().c_str();
+  const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, member(), &config);
+  if (comm_ == nullptr)
+    throw BackendError(
+        fmt::format("{}: ncclCommInitRankConfig: {}", channel(), nccl_text(result, nullptr)));
+  watch_->add(comm_, channel());
+  check(result, "ncclCommInitRankConfig");
 }
 
 int NcclCommunicator::prepare(const CollectiveSpec& spec) {
-  if (spec.algorithm != program::Algorithm::automatic) {
-    throw InputError(
-        "method.collective: NCCL chooses its algorithms itself, so it must be \"automatic\" on "
-        "GPUs (NCCL_ALGO restricts NCCL's own choice)");
-  }
   const auto known = std::ranges::find(specs_, spec);
   if (known != specs_.end()) return static_cast<int>(known - specs_.begin());
   specs_.push_back(spec);
@@ -137,7 +127,7 @@ void NcclCommunicator::scatter(const CollectiveSpec& spec, char* source, char* t
   const int n = size();
   if (spec.elements % n == 0) {
     check(ncclReduceScatter(source, target, static_cast<std::size_t>(spec.elements / n), type,
-                            ncclSum, comm_, stream_.raw()),
+                            ncclSum, comm_, stream()),
           "ncclReduceScatter");
     return;
   }
@@ -148,7 +138,7 @@ void NcclCommunicator::scatter(const CollectiveSpec& spec, char* source, char* t
     const auto count = static_cast<std::size_t>(part(spec, i + 1, n) - begin);
     if (count == 0) continue;
     check_in_group(ncclReduce(source + begin * size_of(spec.dtype), target, count, type, ncclSum, i,
-                              comm_, stream_.raw()),
+                              comm_, stream()),
                    "ncclReduce");
   }
   check(ncclGroupEnd(), "ncclGroupEnd");
@@ -159,7 +149,7 @@ void NcclCommunicator::gather(const CollectiveSpec& spec, char* source, char* ta
   const int n = size();
   if (spec.elements % n == 0) {
     check(ncclAllGather(source, target, static_cast<std::size_t>(spec.elements / n), type, comm_,
-                        stream_.raw()),
+                        stream()),
           "ncclAllGather");
     return;
   }
@@ -169,7 +159,7 @@ void NcclCommunicator::gather(const CollectiveSpec& spec, char* source, char* ta
     const auto count = static_cast<std::size_t>(part(spec, i + 1, n) - begin);
     if (count == 0) continue;
     check_in_group(ncclBroadcast(source, target + begin * size_of(spec.dtype), count, type, i,
-                                 comm_, stream_.raw()),
+                                 comm_, stream()),
                    "ncclBroadcast");
   }
   check(ncclGroupEnd(), "ncclGroupEnd");
@@ -184,8 +174,8 @@ void NcclCommunicator::exchange_parts(const CollectiveSpec& spec, char* source,
   check_in_group(ncclGroupStart(), "ncclGroupStart");
   for (int i = 0; i < size(); ++i) {
     const std::size_t at = static_cast<std::size_t>(i) * bytes;
-    check_in_group(ncclSend(source + at, count, type, i, comm_, stream_.raw()), "ncclSend");
-    check_in_group(ncclRecv(target + at, count, type, i, comm_, stream_.raw()), "ncclRecv");
+    check_in_group(ncclSend(source + at, count, type, i, comm_, stream()), "ncclSend");
+    check_in_group(ncclRecv(target + at, count, type, i, comm_, stream()), "ncclRecv");
   }
   check(ncclGroupEnd(), "ncclGroupEnd");
 }
@@ -197,12 +187,13 @@ void NcclCommunicator::rotate(const CollectiveSpec& spec, char* source, char* ta
   const int to = (member() + spec.root) % size(),
             from = (member() + size() - spec.root % size()) % size();
   check_in_group(ncclGroupStart(), "ncclGroupStart");
-  check_in_group(ncclSend(source, count, type, to, comm_, stream_.raw()), "ncclSend");
-  check_in_group(ncclRecv(target, count, type, from, comm_, stream_.raw()), "ncclRecv");
+  check_in_group(ncclSend(source, count, type, to, comm_, stream()), "ncclSend");
+  check_in_group(ncclRecv(target, count, type, from, comm_, stream()), "ncclRecv");
   check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
 void NcclCommunicator::run(int handle, void* source, void* target) {
+  const std::lock_guard lock(watch_->calls());
   const CollectiveSpec& spec = specs_[static_cast<std::size_t>(handle)];
   const auto count = static_cast<std::size_t>(spec.elements);
   const auto type = type_of(spec.dtype);
@@ -212,8 +203,7 @@ void NcclCommunicator::run(int handle, void* source, void* target) {
   switch (spec.move) {
     case program::Move::all_reduce:
       moved = 2 * share;
-      check(ncclAllReduce(source, target, count, type, ncclSum, comm_, stream_.raw()),
-            "ncclAllReduce");
+      check(ncclAllReduce(source, target, count, type, ncclSum, comm_, stream()), "ncclAllReduce");
       break;
     case program::Move::reduce_scatter:
       scatter(spec, static_cast<char*>(source), static_cast<char*>(target));
@@ -230,12 +220,12 @@ void NcclCommunicator::run(int handle, void* source, void* target) {
       break;
     case program::Move::broadcast:
       moved = bytes;
-      check(ncclBroadcast(source, target, count, type, spec.root, comm_, stream_.raw()),
+      check(ncclBroadcast(source, target, count, type, spec.root, comm_, stream()),
             "ncclBroadcast");
       break;
     case program::Move::reduce:
       moved = bytes;
-      check(ncclReduce(source, target, count, type, ncclSum, spec.root, comm_, stream_.raw()),
+      check(ncclReduce(source, target, count, type, ncclSum, spec.root, comm_, stream()),
             "ncclReduce");
       break;
   }
@@ -244,23 +234,23 @@ void NcclCommunicator::run(int handle, void* source, void* target) {
 }
 
 void NcclCommunicator::send(Buffer buffer, int to) {
+  const std::lock_guard lock(watch_->calls());
   check(ncclSend(buffer.data, static_cast<std::size_t>(buffer.elements), type_of(buffer.dtype), to,
-                 comm_, stream_.raw()),
+                 comm_, stream()),
         "ncclSend");
   sent_.fetch_add(buffer.bytes(), std::memory_order_relaxed);
 }
 
 void NcclCommunicator::recv(Buffer buffer, int from) {
+  const std::lock_guard lock(watch_->calls());
   check(ncclRecv(buffer.data, static_cast<std::size_t>(buffer.elements), type_of(buffer.dtype),
-                 from, comm_, stream_.raw()),
+                 from, comm_, stream()),
         "ncclRecv");
   received_.fetch_add(buffer.bytes(), std::memory_order_relaxed);
 }
 
 void NcclCommunicator::barrier() {
-  check(ncclAllReduce(token_, token_, 1, ncclInt32, ncclSum, comm_, stream_.raw()),
-        "ncclAllReduce");
-  stream_.synchronize();
+  throw ProgramError(channel() + ": ranks meet in the control plane, not through NCCL");
 }
 
 Traffic NcclCommunicator::traffic() const { return {sent_.load(), received_.load()}; }

@@ -1,7 +1,8 @@
 // A communicator over NCCL: a thin, non-blocking layer over nccl.h, so that a peer that never comes
-// or dies is noticed. Collectives are queued on one stream, in the order in which they are run. The
-// host issues all NCCL ops in the program's order, which all ranks share: two communicators that
-// are used from two streams in different orders can deadlock (nccl issues 783 and 1766).
+// or dies is noticed. Collectives are queued on the stream of the body that runs them. The host
+// issues all NCCL ops in the program's order, which all ranks share (runtime::Turnstile): two
+// communicators that are used from two streams in different orders can deadlock (nccl issues 783
+// and 1766).
 #pragma once
 #include <nccl.h>
 
@@ -11,19 +12,20 @@
 #include <vector>
 
 #include "runtime/communication/communicator.h"
-#include "runtime/cuda/cuda_stream.h"
 #include "runtime/cuda/watch.h"
 
 namespace rehearse::runtime {
 
 class NcclCommunicator : public Communicator {
  public:
-  /// All members make it together, after setting the current device. Throws BackendError.
-  NcclCommunicator(std::shared_ptr<Watch> watch, std::string channel, std::vector<Id> ranks,
-                   int member, CudaStream& stream);
+  /// `wire`: see Accelerator::communicator.
+  NcclCommunicator(std::shared_ptr<Watch> watch, std::string wire, std::vector<Id> ranks,
+                   int member);
   ~NcclCommunicator() override;
 
-  /// Throws InputError for any algorithm but `automatic`, because NCCL chooses its own.
+  /// On the rank's device. Throws BackendError.
+  void connect() override;
+  /// NCCL chooses its algorithms itself, whatever the spec names.
   int prepare(const CollectiveSpec& spec) override;
   void run(int handle, void* source, void* target) override;
   void send(Buffer buffer, int to) override;
@@ -43,9 +45,7 @@ class NcclCommunicator : public Communicator {
   void exchange_parts(const CollectiveSpec& spec, char* source, char* target) const;
 
   std::shared_ptr<Watch> watch_;
-  CudaStream& stream_;
   ncclComm_t comm_ = nullptr;
-  int* token_ = nullptr;  // one i32 on the device, which barriers all-reduce
   std::vector<CollectiveSpec> specs_ = {};
   std::atomic<std::int64_t> sent_ = 0, received_ = 0;
 };

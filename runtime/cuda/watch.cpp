@@ -19,57 +19,71 @@ constexpr auto nap = std::chrono::microseconds(50);
 // Checks rarely, because asking NCCL costs more than asking CUDA.
 constexpr auto check_every = std::chrono::milliseconds(10);
 
-}  // namespace
-
-void Watch::add(ncclComm_t comm, std::string channel) {
-  const std::lock_guard lock(mutex_);
-  entries_.push_back({comm, std::move(channel)});
+ncclResult_t state_of(ncclComm_t comm) {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+  return asked != ncclSuccess ? asked : state;
 }
 
-void Watch::remove(ncclComm_t comm) {
-  const std::lock_guard lock(mutex_);
+}  // namespace
+
+Watch::~Watch() {
+  try {
+    wait(
+        [this] {
+          const std::lock_guard lock(calls_);
+          return std::ranges::none_of(
+              retired_, [](const Entry& e) { return state_of(e.comm) == ncclInProgress; });
+        },
+        "the end of the communicators");
+    if (std::ranges::all_of(retired_,
+                            [](const Entry& e) { return state_of(e.comm) == ncclSuccess; }))
+      for (const Entry& entry : retired_) ncclCommDestroy(entry.comm);
+    else
+      abort_all();
+  } catch (const std::exception&) {
+    // `wait` has aborted them: another rank has failed, and the run ends with its error.
+  }
+}
+
+void Watch::add(ncclComm_t comm, std::string wire) {
+  const std::lock_guard lock(calls_);
+  entries_.push_back({comm, std::move(wire)});
+}
+
+void Watch::retire(ncclComm_t comm) {
+  const std::lock_guard lock(calls_);
   const auto entry = std::ranges::find_if(entries_, [&](const Entry& e) { return e.comm == comm; });
   if (entry == entries_.end()) return;  // aborted before
+  if (control_.failure()) return abort_all();
+  ncclCommFinalize(comm);
+  retired_.push_back(std::move(*entry));
   entries_.erase(entry);
-  if (control_.failure()) {
-    ncclCommAbort(comm);
-    return;
-  }
-  // ncclCommFinalize waits for the other members; on a non-blocking communicator the result must be
-  // polled.
-  ncclResult_t state = ncclCommFinalize(comm);
-  const auto deadline = Clock::now() + to_duration(control_.options().timeout);
-  while (state == ncclInProgress && Clock::now() < deadline && !control_.failure()) {
-    std::this_thread::sleep_for(nap);
-    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) break;
-  }
-  if (state == ncclSuccess) {
-    ncclCommDestroy(comm);
-  } else {
-    ncclCommAbort(comm);
-  }
 }
 
 void Watch::abort_all() {
   aborted_ = true;
-  for (const Entry& entry : entries_) ncclCommAbort(entry.comm);
+  // In one group: aborting one after the other hangs where members take different orders.
+  ncclGroupStart();
+  for (const std::vector<Entry>* list : {&entries_, &retired_})
+    for (const Entry& entry : *list) ncclCommAbort(entry.comm);
+  ncclGroupEnd();
   entries_.clear();
+  retired_.clear();
 }
 
 void Watch::check() {
   std::optional<std::string> error;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(calls_);
     for (const Entry& entry : entries_) {
-      ncclResult_t state = ncclSuccess;
-      const ncclResult_t asked = ncclCommGetAsyncError(entry.comm, &state);
-      const ncclResult_t result = asked != ncclSuccess ? asked : state;
-      if (result == ncclSuccess || result == ncclInProgress) continue;
-      error = fmt::format("channel {}: NCCL: {}", entry.channel, nccl_text(result, entry.comm));
+      const ncclResult_t state = state_of(entry.comm);
+      if (state == ncclSuccess || state == ncclInProgress) continue;
+      error = fmt::format("{}: NCCL: {}", entry.wire, nccl_text(state, entry.comm));
       break;
     }
     if (!error && !control_.failure() && !aborted_) return;
-    abort_all();
+    if (!aborted_) abort_all();
   }
   // A dead peer breaks NCCL's connections first; the control plane then says which rank it was.
   control_.blame(error.value_or("NCCL's communicators were aborted"));
@@ -88,8 +102,8 @@ void Watch::wait(const std::function<bool()>& done, const std::string& what) {
     }
     if (now - start > patience) {
       {
-        const std::lock_guard lock(mutex_);
-        abort_all();
+        const std::lock_guard lock(calls_);
+        if (!aborted_) abort_all();
       }
       control_.blame(fmt::format("{} has not ended within {:.0f} s", what, seconds_since(start)));
     }

@@ -17,11 +17,19 @@ namespace rehearse::runtime {
 class Watch {
  public:
   explicit Watch(Control& control) : control_(control) {}
+  /// Waits for the communicators that are retired, as `wait` does, and frees them.
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
 
   Control& control() { return control_; }
-  void add(ncclComm_t comm, std::string channel);
-  /// Ends a communicator: in an orderly way, or by abort when something has failed.
-  void remove(ncclComm_t comm);
+  /// Held while a thread is in a call to NCCL: a thread that aborts must be alone.
+  std::recursive_mutex& calls() { return calls_; }
+
+  void add(ncclComm_t comm, std::string wire);
+  /// Begins to end a communicator, which waits for its other members. Members may end theirs in
+  /// any order, so nothing waits here.
+  void retire(ncclComm_t comm);
   /// When a communicator has failed or there is a verdict: aborts all communicators and throws
   /// BackendError.
   void check();
@@ -32,13 +40,13 @@ class Watch {
  private:
   struct Entry {
     ncclComm_t comm = nullptr;
-    std::string channel = {};
+    std::string wire = {};
   };
-  void abort_all();  // with the mutex held
+  void abort_all();  // with the lock held
 
   Control& control_;
-  std::mutex mutex_ = {};
-  std::vector<Entry> entries_ = {};
+  std::recursive_mutex calls_ = {};
+  std::vector<Entry> entries_ = {}, retired_ = {};
   bool aborted_ = false;
 };
 

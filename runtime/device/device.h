@@ -18,6 +18,9 @@
 
 namespace rehearse::runtime {
 
+class Accelerator;
+class Control;
+
 /// A point in a stream's work. Recording it again moves it.
 class Event {
  public:
@@ -105,11 +108,16 @@ class Device {
   virtual void used(const void* memory) = 0;
   /// Overwrites a value that nobody may read any more, if it is the device's custom to do so.
   virtual void spoil(std::byte* bytes, std::int64_t count) = 0;
+
+  /// Null: bodies run on the host, which computes with the device's memory. Else bodies only queue
+  /// work for a GPU.
+  virtual Accelerator* accelerator() { return nullptr; }
 };
 
 /// The function that a plug-in exports as "rehearse_device". `version` must equal device_version.
-/// On failure it returns null and fills `error`.
-inline constexpr int device_version = 2;
-using MakeDevice = Device*(int version, int rank, std::string* error);
+/// `control` outlives the device; null: this rank runs alone. On failure it returns null and fills
+/// `error`.
+inline constexpr int device_version = 3;
+using MakeDevice = Device*(int version, int rank, Control* control, std::string* error);
 
 }  // namespace rehearse::runtime

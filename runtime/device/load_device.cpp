@@ -23,11 +23,16 @@ bool is_cpu(const std::string& kind) { return kind == "auto" || kind == "cpu"; }
 
 std::string check_device(const std::string& kind) {
   if (is_cpu(kind)) return "cpu";
-  if (kind == "cuda")
+  const bool missing = plugin_of(kind).empty();
+  if (kind == "cuda" && missing)
     throw InputError(
-        "run.device: \"cuda\": this version trains on CPUs only; set run.device to cpu, or leave "
-        "it out");
-  if (plugin_of(kind).empty()) {
+        "run.device: \"cuda\": this build has no plug-in for CUDA: build it with `make gpu`, or "
+        "leave run.device out to train on the CPU");
+  if (kind == "cuda" && !has_gpu())
+    throw InputError(
+        "run.device: \"cuda\": this machine has no NVIDIA driver (neither /dev/nvidiactl nor "
+        "/dev/dxg); leave run.device out to train on the CPU");
+  if (missing) {
     const std::string near = nearest(kind, {"auto", "cpu", "cuda"});
     throw InputError(fmt::format("run.device: \"{}\" is no device: auto, cpu or cuda{}", kind,
                                  near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
@@ -35,17 +40,23 @@ std::string check_device(const std::string& kind) {
   return kind;
 }
 
-std::unique_ptr<Device> make_device(const std::string& kind, int rank) {
+bool has_gpu() {
+  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
+}
+
+std::unique_ptr<Device> make_device(const std::string& kind, int rank, Control* control) {
   check_device(kind);
   if (is_cpu(kind)) return cpu_device();
   const std::filesystem::path path = plugin_of(kind);
-  void* const library = dlopen(path.c_str(), RTLD_NOW);
+  // Torch's CUDA libraries and its CPU libraries look up symbols in each other, so CUDA's are
+  // global.
+  void* const library = dlopen(path.c_str(), RTLD_NOW | (kind == "cuda" ? RTLD_GLOBAL : 0));
   if (library == nullptr)
     throw BackendError(fmt::format("the device {} cannot be loaded: {}", kind, dlerror()));
   auto* const make = reinterpret_cast<MakeDevice*>(dlsym(library, "rehearse_device"));
   if (make == nullptr) throw BackendError(fmt::format("{} is no device", path.string()));
   std::string error;
-  std::unique_ptr<Device> device(make(device_version, rank, &error));
+  std::unique_ptr<Device> device(make(device_version, rank, control, &error));
   if (device == nullptr) throw BackendError(error);
   return device;
 }

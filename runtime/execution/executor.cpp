@@ -15,6 +15,7 @@
 
 #include "engine/base/errors.h"
 #include "models/block.h"
+#include "runtime/device/accelerator.h"
 #include "runtime/device/cpu_device.h"
 #include "runtime/execution/fault_injector.h"
 #include "runtime/execution/forward_slice.h"
@@ -65,7 +66,8 @@ struct Executor::Impl {
         memory(device, c.linked.program, role_id, c.rank, given),
         operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.schedule.global_batch,
                    c.rank, maps[c.rank], c.network, memory, c.wiring),
-        main_lane(compute_lane(role)) {
+        main_lane(compute_lane(role)),
+        timed_before(device.accelerator() == nullptr ? 0 : device.accelerator()->timed_seconds()) {
     std::vector<TaskLane> lanes = lanes_of(c.linked, role_id);
     attach_progress(lanes);
     training = std::make_unique<LaneRunner>(
@@ -113,9 +115,23 @@ struct Executor::Impl {
   bool execute(Id op, std::int64_t step) {
     // LibTorch keeps this flag by thread, and lanes are threads. Blocks need no autograd.
     const c10::AutoGradMode no_grad(false);
-    return on_host(role.ops[op].work)
-               ? operations.execute(op, step)
-               : observed(op, step, [&] { return operations.execute(op, step); });
+    if (on_host(role.ops[op].work)) return operations.execute(op, step);
+    // What is slowed down by a factor of its time must be timed, so the host waits for it.
+    Accelerator* const timed =
+        c.faults != nullptr || (c.disturber != nullptr && !c.disturber->quiet_compute())
+            ? device.accelerator()
+            : nullptr;
+    if (timed != nullptr) timed->finish();
+    Accelerator* const counted = std::holds_alternative<program::Compute>(role.ops[op].work)
+                                     ? device.accelerator()
+                                     : nullptr;
+    return observed(op, step, [&] {
+      if (counted != nullptr) counted->begin_timing();
+      const bool goes_on = operations.execute(op, step);
+      if (counted != nullptr) counted->end_timing();
+      if (timed != nullptr) timed->finish();
+      return goes_on;
+    });
   }
 
   void host(Id op, std::int64_t step) {
@@ -166,6 +182,7 @@ struct Executor::Impl {
   RankMemory memory;
   Operations operations;
   std::size_t main_lane;
+  double timed_before;  // seconds that the accelerator had timed for earlier executors
   std::atomic<std::chrono::steady_clock::rep> busy = 0;
   std::optional<std::int64_t> own_step = {};  // next step of a free-running role
   std::int64_t run_first = 0;                 // the first step of this `run`
@@ -255,6 +272,8 @@ void Executor::own_step(std::int64_t step) {
 }
 void Executor::clear() { impl_->clear(); }
 double Executor::compute_seconds() const {
+  if (Accelerator* const accelerator = impl_->device.accelerator())
+    return accelerator->timed_seconds() - impl_->timed_before;
   return std::chrono::duration<double>(std::chrono::steady_clock::duration(impl_->busy.load()))
       .count();
 }
@@ -317,6 +336,7 @@ void Executor::keep_stamps(std::size_t ops_per_lane) { impl_->training->keep_sta
 const std::vector<std::vector<OpTimes>>& Executor::stamps() const {
   return impl_->training->stamps();
 }
+std::vector<std::string> Executor::host_work() const { return impl_->operations.host_work(); }
 std::int64_t Executor::bytes_sent() const { return impl_->operations.bytes_sent(); }
 std::int64_t Executor::scratch_bytes() const { return impl_->operations.scratch_bytes(); }
 

@@ -130,6 +130,8 @@ class Executor {
   double compute_seconds() const;
   const Wiring& wiring() const;
 
+  /// Of an accelerator: what the host computes in its place ("select", "update"); sorted.
+  std::vector<std::string> host_work() const;
   std::int64_t bytes_sent() const;
   std::int64_t scratch_bytes() const;  // working memory of communicators
 

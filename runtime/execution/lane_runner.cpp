@@ -7,6 +7,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/link/hazards.h"
+#include "runtime/device/accelerator.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -276,7 +277,7 @@ void LaneRunner::run_host(void* self, const Body& body) {
   LaneRunner& runner = *static_cast<LaneRunner*>(self);
   if (runner.stopped_) return;
   runner.guard([&] {
-    runner.began_[body.lane] = now();
+    if (runner.keeps_stamps(body.lane)) runner.began_[body.lane] = now();
     runner.hooks_.host(body.op, body.step);
   });
 }
@@ -285,12 +286,17 @@ void LaneRunner::run_body(void* self, const Body& body) {
   LaneRunner& runner = *static_cast<LaneRunner*>(self);
   if (runner.stopped_) return;
   runner.guard([&] {
-    std::vector<OpTimes>& stamps = runner.stamps_[body.lane];
-    const bool stamp = stamps.size() < stamps.capacity();
-    const std::int64_t began = std::exchange(runner.began_[body.lane], 0);
+    const bool stamp = runner.keeps_stamps(body.lane);
+    // On an accelerator an op lasts from the end of all before it to its own, so the host waits.
+    Accelerator* const waited = stamp ? runner.device_.accelerator() : nullptr;
+    if (waited != nullptr) waited->finish();
+    const std::int64_t began = stamp ? std::exchange(runner.began_[body.lane], 0) : 0;
     const std::int64_t start = stamp && began == 0 ? now() : began;
     if (!runner.hooks_.execute(body.op, body.step)) runner.end_after(body.step);
-    if (stamp) stamps.push_back({.step = body.step, .start = start, .end = now(), .op = body.op});
+    if (waited != nullptr) waited->finish();
+    if (stamp)
+      runner.stamps_[body.lane].push_back(
+          {.step = body.step, .start = start, .end = now(), .op = body.op});
   });
 }
 

@@ -108,6 +108,9 @@ class LaneRunner {
   /// Runs `part`. An error in it stops the run.
   template <class F>
   void guard(const F& part);
+  bool keeps_stamps(std::size_t lane) const {
+    return stamps_[lane].size() < stamps_[lane].capacity();
+  }
   /// What stands for the end of an op in a step, the last few steps of which are kept.
   Event& event(Id op, std::int64_t step) const;
   /// Calls `stepped` for steps that have ended; waits for all but the last `under_way`.

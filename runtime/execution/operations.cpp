@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "runtime/execution/host_copies.h"
 #include "runtime/execution/prepared.h"
 #include "runtime/kernels/averaging.h"
 #include "runtime/kernels/cast.h"
@@ -25,7 +26,7 @@ void Operations::host(Id id, std::int64_t step) {
   if (const auto* pause = std::get_if<program::Pause>(&op.work))
     std::this_thread::sleep_for(std::chrono::duration<double>(pause->seconds));
   else if (std::holds_alternative<program::Save>(op.work) && on_save_)
-    on_save_(step + 1, copied_skipped_);
+    on_save_(step + 1, reinterpret_cast<const SkipCount*>(copied_skipped_.get())->skipped);
 }
 
 bool Operations::execute(Id id, std::int64_t step) {
@@ -36,6 +37,14 @@ bool Operations::execute(Id id, std::int64_t step) {
 }
 
 bool Operations::work(Prepared& p, std::int64_t step) {
+  if (!p.on_host) return run(p, step);
+  HostCopies copies(memory_.device());
+  const bool goes_on = run(p, step);
+  copies.store();
+  return goes_on;
+}
+
+bool Operations::run(Prepared& p, std::int64_t step) {
   bool goes_on = true;
   std::visit(
       program::overloaded{
@@ -81,9 +90,14 @@ void Operations::copy(Prepared& p, std::int64_t step) {
   // The first snapshot of a step runs after an update of this step and before all of the next one.
   const bool snapshot =
       role_.storages[p.need(program::Slot::source).storage].life == program::Life::state;
-  if (snapshot && std::exchange(copied_step_, step) != step) copy_skipped(*skips_, copied_skipped_);
+  if (snapshot && std::exchange(copied_step_, step) != step) {
+    if (accelerator_ != nullptr)
+      accelerator_->copy(copied_skipped_.get(), skips_, sizeof *skips_);
+    else
+      copy_skips(*skips_, *reinterpret_cast<SkipCount*>(copied_skipped_.get()));
+  }
   memory_.write(p.need(program::Slot::target), step)
-      .copy_(memory_.read(p.need(program::Slot::source), step));
+      .copy_(memory_.read(p.need(program::Slot::source), step), accelerator_ != nullptr);
 }
 
 Buffer Operations::payload(const Operand& operand, std::int64_t step) {
@@ -163,18 +177,54 @@ void Operations::stage(Id op, std::int64_t step) {
   batch.loss_weight = feed_.training ? 1.0 / static_cast<double>(label_count(step)) : 1;
 }
 
-StepLoss& Operations::loss(std::int64_t step) {
-  auto& [of, value] = losses_[static_cast<std::size_t>(step) % losses_.size()];
-  if (of != step) value = {};
-  of = step;
-  return value;
+Operations::LossPlace Operations::loss(std::int64_t step) {
+  const std::size_t at = static_cast<std::size_t>(step) % loss_steps_.size();
+  const LossPlace place{.here = reinterpret_cast<StepLoss*>(losses_.get()) + at,
+                        .there = reinterpret_cast<StepLoss*>(losses_there_.get()) + at};
+  if (std::exchange(loss_steps_[at], step) == step) return place;
+  *place.here = {};
+  if (accelerator_ != nullptr) accelerator_->copy(place.there, place.here, sizeof(StepLoss));
+  return place;
+}
+
+void Operations::add_loss(std::int64_t step, const at::Tensor& sum) {
+  const std::lock_guard lock(loss_lock_);
+  const LossPlace place = loss(step);
+  const auto number = [&](double& of) {
+    const at::Device device = torch_device(memory_.device());
+    return at::for_blob(&of, {})
+        .options(at::TensorOptions(at::kDouble).device(device))
+        .target_device(device)
+        .make_tensor();
+  };
+  if (accelerator_ == nullptr) {
+    number(place.here->sum).add_(sum);
+    return;
+  }
+  number(place.there->sum).add_(sum);
+  accelerator_->copy(&place.here->sum, &place.there->sum, sizeof(double));
 }
 
 StepLoss Operations::take_loss(std::int64_t step) {
   const std::lock_guard lock(loss_lock_);
-  const StepLoss value = loss(step);
-  losses_[static_cast<std::size_t>(step) % losses_.size()] = {-1, {}};
-  return value;
+  const std::size_t at = static_cast<std::size_t>(step) % loss_steps_.size();
+  if (std::exchange(loss_steps_[at], -1) != step) return {};
+  return reinterpret_cast<const StepLoss*>(losses_.get())[at];
+}
+
+const models::Batch& Operations::batch(const program::Compute& work, std::int64_t step,
+                                       models::Batch& room) {
+  const models::Batch& staged = microbatches_.at(work.microbatch).at(step).batch;
+  const model::SegmentKind kind = model_.segments.at(work.segment).kind;
+  const bool reads = kind == model::SegmentKind::embedding || kind == model::SegmentKind::head;
+  if (accelerator_ == nullptr || !reads) return staged;
+  const auto uploaded = [&](const at::Tensor& tensor) {
+    return tensor.to(tensor.options().device(torch_device(memory_.device())), true, true);
+  };
+  room = staged;
+  room.tokens = uploaded(staged.tokens);
+  room.labels = uploaded(staged.labels);
+  return room;
 }
 
 void Operations::compute(Prepared& p, const program::Compute& work, std::int64_t step) {
@@ -193,7 +243,8 @@ void Operations::compute(Prepared& p, const program::Compute& work, std::int64_t
 }
 
 void Operations::forward(Prepared& p, const program::Compute& work, std::int64_t step) {
-  const models::Batch& batch = this->batch(work.microbatch, step);
+  models::Batch room;
+  const models::Batch& batch = this->batch(work, step, room);
   at::Tensor input;  // (B, T, H): samples, sequence length, hidden
   if (const Operand* operand = p.at(program::Slot::input))
     input = memory_.read(*operand, step).view({work.samples, -1, model_.hidden});
@@ -209,14 +260,13 @@ void Operations::forward(Prepared& p, const program::Compute& work, std::int64_t
 }
 
 void Operations::backward(Prepared& p, const program::Compute& work, std::int64_t step) {
-  const models::Batch* batch = &this->batch(work.microbatch, step);
+  models::Batch room;
+  const models::Batch* batch = &this->batch(work, step, room);
   at::Tensor grad_output;  // (B, T, H); of the head (tp, B, T, 3), see models::Block::backward
   if (p.at(program::Slot::stats) != nullptr) {
     grad_output = memory_.read(p.need(program::Slot::stats), step)
                       .view({-1, work.samples, batch->tokens.size(1), 3});
-    const at::Tensor sum = loss_sum(grad_output, *batch);
-    const std::lock_guard lock(loss_lock_);
-    at::from_blob(&loss(step).sum, {}, at::kDouble).add_(sum);
+    add_loss(step, loss_sum(grad_output, *batch));
   } else if (const Operand* operand = p.at(program::Slot::grad_output)) {
     grad_output = memory_.read(*operand, step).view({work.samples, -1, model_.hidden});
   }
@@ -260,8 +310,12 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
         }
       const Operand* target = p.at(program::Slot::norm);
       if (target == nullptr) target = &p.need(program::Slot::target);
-      measure(sources, work.scale, target->mode == program::Mode::add,
-              memory_.write(*target, step).data_ptr<float>());
+      const bool add = target->mode == program::Mode::add;
+      auto* const norm = memory_.write(*target, step).data_ptr<float>();
+      if (accelerator_ != nullptr && !p.on_host)
+        accelerator_->measure(sources, work.scale, add, norm);
+      else
+        measure(sources, work.scale, add, norm);
       return;
     }
     case program::KernelKind::rescale: {
@@ -273,7 +327,11 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
       const at::Tensor new_scale = memory_.write(*scale, step);
       // With several versions, the new version starts as a copy of the last one.
       if (old_scale.data_ptr() != new_scale.data_ptr()) new_scale.copy_(old_scale);
-      rescale(memory_.read(*norm, step).data_ptr<float>(), new_scale.data_ptr<float>());
+      const auto* const squares = memory_.read(*norm, step).data_ptr<float>();
+      if (accelerator_ != nullptr && !p.on_host)
+        accelerator_->rescale(squares, new_scale.data_ptr<float>());
+      else
+        rescale(squares, new_scale.data_ptr<float>());
       return;
     }
     case program::KernelKind::select:
@@ -351,11 +409,17 @@ void Operations::average(Prepared& p, const program::Kernel& work, std::int64_t 
   }
 }
 
-std::int64_t Operations::bytes_sent() const {
-  std::int64_t sum = bytes_put_;
+template <class F>
+void Operations::each_communicator(const F& f) const {
   for (const auto& lane : communicators_)
     for (const auto& c : lane)
-      if (c != nullptr) sum += c->traffic().sent;
+      if (c != nullptr) f(*c);
+  for (const auto& [name, wire] : wires_) f(*wire);
+}
+
+std::int64_t Operations::bytes_sent() const {
+  std::int64_t sum = bytes_put_;
+  each_communicator([&](const Communicator& c) { sum += c.traffic().sent; });
   for (const auto& m : mailboxes_)
     if (m != nullptr) sum += m->traffic().sent;
   return sum;
@@ -363,9 +427,7 @@ std::int64_t Operations::bytes_sent() const {
 
 std::int64_t Operations::scratch_bytes() const {
   std::int64_t sum = 0;
-  for (const auto& lane : communicators_)
-    for (const auto& c : lane)
-      if (c != nullptr) sum += c->scratch_bytes();
+  each_communicator([&](const Communicator& c) { sum += c.scratch_bytes(); });
   return sum;
 }
 

@@ -5,7 +5,9 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/job/job.h"
@@ -14,6 +16,7 @@
 #include "runtime/communication/communicator.h"
 #include "runtime/communication/network.h"
 #include "runtime/data/data.h"
+#include "runtime/device/accelerator.h"
 #include "runtime/execution/executor.h"
 #include "runtime/execution/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
@@ -68,6 +71,9 @@ class Operations {
   using OnSave = std::function<void(std::int64_t step, std::int64_t skipped)>;
   void on_save(OnSave save) { on_save_ = std::move(save); }
 
+  /// Of an accelerator: what the host computes in its place, by name; sorted.
+  std::vector<std::string> host_work() const;
+
   /// Payload bytes sent so far, over all communicators and mailboxes.
   std::int64_t bytes_sent() const;
   /// Working memory of all communicators, in bytes.
@@ -98,11 +104,17 @@ class Operations {
   void prepare_exchange(Prepared& p, Id channel, Id peer);
   void find_samples();
   Communicator& communicator(Id lane, Id channel);
+  /// The same on an accelerator: a wire that connects these processes alone.
+  Communicator& wire(const std::string& name, const std::vector<Id>& ranks);
+  bool computes_on_host(const Prepared& p) const;
   void open_mailboxes();
+  /// Memory for numbers that bodies leave for the host.
+  std::shared_ptr<std::byte> host_memory(std::size_t bytes) const;
+  template <class F>
+  void each_communicator(const F& f) const;
 
-  const models::Batch& batch(int microbatch, std::int64_t step) {
-    return microbatches_.at(microbatch).at(step).batch;
-  }
+  /// The samples of an op. On an accelerator they are uploaded to `room`, if the op reads them.
+  const models::Batch& batch(const program::Compute& work, std::int64_t step, models::Batch& room);
   /// The number of labels whose mean loss gives the gradient: those of the global batch, or of this
   /// rank's samples where gradients are each rank's own.
   std::int64_t label_count(std::int64_t step) const;
@@ -126,12 +138,20 @@ class Operations {
   const program::Kernel* packets_of(Id storage) const;
   void update(Prepared& p, const program::Update& update, std::int64_t step);
   void collective(Prepared& p, std::int64_t step);
-  /// Does the work of an op in a step in which it has some. Returns what `execute` does.
+  /// Does the work of an op in a step in which it has some, where it computes. Returns what
+  /// `execute` does.
   bool work(Prepared& p, std::int64_t step);
+  bool run(Prepared& p, std::int64_t step);
   void copy(Prepared& p, std::int64_t step);
   Buffer payload(const Operand& operand, std::int64_t step);
   Buffer place(const Operand& operand, std::int64_t step);
-  StepLoss& loss(std::int64_t step);
+  /// Where the bodies of a step leave its loss and norm. On an accelerator its kernels write to
+  /// `there`, from where each number is copied to `here`.
+  struct LossPlace {
+    StepLoss *here = nullptr, *there = nullptr;
+  };
+  LossPlace loss(std::int64_t step);
+  void add_loss(std::int64_t step, const at::Tensor& sum);
 
   const link::LinkedProgram& linked_;
   const program::Program& program_;
@@ -144,6 +164,7 @@ class Operations {
   const tensors::RankMap& map_;
   Network& network_;
   RankMemory& memory_;
+  Accelerator* accelerator_;  // null: bodies run on the host
   const Wiring& wiring_;
   tensors::GroupPlace context_;  // this rank's place among those that divide each sequence
   software::Norms norms_;        // how the outputs of norms get to backward
@@ -152,19 +173,22 @@ class Operations {
   std::vector<std::unique_ptr<models::Block>> blocks_;                     // by segment
   std::vector<std::unique_ptr<models::PartedAttention>> parted_;           // by segment
   std::vector<std::vector<std::unique_ptr<Communicator>>> communicators_;  // by lane, channel
+  std::map<std::string, std::unique_ptr<Communicator>> wires_;             // by name
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;                        // by channel
   std::int64_t bytes_put_ = 0;                                             // in earlier runs
   int run_ = 0;                  // number of the run; every run gets new mailboxes
   std::vector<Id> last_sender_;  // by channel: sender of the last message taken
   bool ends_others_;             // its answers tell free-running ranks when to end
   std::vector<MicroBatch> microbatches_;
-  bool own_gradients_ = false;  // passes leave gradients that are each rank's own
-  std::vector<std::pair<std::int64_t, StepLoss>> losses_;  // (step, loss), at step modulo size
+  bool own_gradients_ = false;            // passes leave gradients that are each rank's own
+  std::vector<std::int64_t> loss_steps_;  // whose losses are kept, at step modulo size
+  std::shared_ptr<std::byte> losses_, losses_there_;  // a StepLoss for each, see LossPlace
   std::mutex loss_lock_;
   SelectScratch select_scratch_;        // one is enough: all selects of a role are on one lane
   std::shared_ptr<std::byte> numbers_;  // the device's memory of `skips_` and Prepared::scalars
   SkipCount* skips_ = nullptr;
-  std::int64_t copied_step_ = -1, copied_skipped_ = 0;  // the last snapshot's step, and its count
+  std::int64_t copied_step_ = -1;              // the last snapshot's step
+  std::shared_ptr<std::byte> copied_skipped_;  // its SkipCount
   OnSave on_save_ = {};
 };
 

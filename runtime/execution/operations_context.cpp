@@ -21,7 +21,8 @@ void Operations::prepare_part(Prepared& p, const program::Compute& compute) {
 }
 
 void Operations::part_forward(Prepared& p, const program::Compute& work, std::int64_t step) {
-  const models::Batch& batch = this->batch(work.microbatch, step);
+  models::Batch room;
+  const models::Batch& batch = this->batch(work, step, room);
   const Operand* keeps = p.at(Slot::saved);
   if (keeps == nullptr) return;  // a block that this rank does not attend to
   models::Saved& saved = memory_.saved(*keeps, step + keeps->age);
@@ -42,7 +43,8 @@ void Operations::part_forward(Prepared& p, const program::Compute& work, std::in
 
 void Operations::part_backward(Prepared& p, const program::Compute& work, std::int64_t step) {
   if (!feed_.training) return;
-  const models::Batch& batch = this->batch(work.microbatch, step);
+  models::Batch room;
+  const models::Batch& batch = this->batch(work, step, room);
   const auto read = [&](Slot slot) {
     const Operand* operand = p.at(slot);
     return operand == nullptr ? at::Tensor() : memory_.read(*operand, step);

@@ -1,11 +1,13 @@
 // Prepares the ops of a role: operands, blocks, communicators, mailboxes.
-#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 #include "engine/link/workspace.h"
 #include "engine/model/context.h"
 #include "engine/model/tensor_split.h"
@@ -47,6 +49,16 @@ Id ending_role(const program::Program& program) {
   return last;
 }
 
+/// How many lanes before this one have collectives on the channel. Ranks of several roles meet on
+/// lanes that are equal in this, whatever other lanes their roles have.
+int lanes_before(const program::Role& role, Id lane, Id channel) {
+  std::vector<bool> uses(role.lanes.size());
+  for (const program::Op& op : role.ops)
+    if (const auto* collective = std::get_if<program::Collective>(&op.work))
+      if (collective->channel == channel) uses[op.lane] = true;
+  return static_cast<int>(std::count(uses.begin(), uses.begin() + lane, true));
+}
+
 }  // namespace
 
 Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec& model,
@@ -65,6 +77,7 @@ Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec
       map_(map),
       network_(network),
       memory_(memory),
+      accelerator_(memory.device().accelerator()),
       wiring_(wiring),
       context_(tensors::place_along(program_, "cp", rank)),
       norms_(model::tensor_split(program_).norms(model.software)),
@@ -74,14 +87,27 @@ Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec
       mailboxes_(program_.channels.size()),
       last_sender_(program_.channels.size(), none),
       ends_others_(role_id_ == ending_role(program_)),
-      losses_(steps_under_way, {-1, {}}) {
+      loss_steps_(steps_under_way, -1),
+      losses_(host_memory(steps_under_way * sizeof(StepLoss))),
+      copied_skipped_(host_memory(sizeof(SkipCount))) {
+  if (accelerator_ != nullptr)
+    losses_there_ = memory.device().allocate(steps_under_way * sizeof(StepLoss));
   for (auto& lane : communicators_) lane.resize(program_.channels.size());
   find_samples();
   for (std::size_t op = 0; op < role_.ops.size(); ++op) prepare(static_cast<Id>(op));
   prepare_numbers();
+  // One after the other by their names, on all ranks, so two ranks never wait for each other.
+  for (const auto& [name, wire] : wires_) wire->connect();
 }
 
 Operations::~Operations() = default;
+
+std::shared_ptr<std::byte> Operations::host_memory(std::size_t bytes) const {
+  if (accelerator_ != nullptr) return accelerator_->pinned(static_cast<std::int64_t>(bytes));
+  const auto memory = std::make_shared<std::vector<std::max_align_t>>(
+      (bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
+  return {memory, reinterpret_cast<std::byte*>(memory->data())};
+}
 
 void Operations::find_samples() {
   // The samples of the global batch are dealt to data-parallel places in order: this rank's samples
@@ -114,8 +140,12 @@ void Operations::find_samples() {
     m.samples = samples;
     m.steps.resize(staged);
     for (auto& [key, batch] : m.steps) {
-      batch.tokens = at::empty({samples, tokens}, at::kLong);
-      batch.labels = at::empty({samples, tokens}, at::kLong);
+      for (at::Tensor* const tensor : {&batch.tokens, &batch.labels}) {
+        const auto memory =
+            host_memory(static_cast<std::size_t>(samples * tokens) * sizeof(std::int64_t));
+        *tensor = at::from_blob(
+            memory.get(), {samples, tokens}, [memory](void*) {}, at::kLong);
+      }
       if (context_.count > 1)
         for (const model::TokenRun& run :
              model::tokens_of(model_.seq_len, context_.count, context_.index, cut_of(program_)))
@@ -165,7 +195,40 @@ void Operations::prepare(Id id) {
           [](const program::Issue&) { throw ProgramError("an op of a prediction cannot run"); },
       },
       p->op->work);
+  p->on_host = accelerator_ != nullptr && computes_on_host(*p);
   ops_.push_back(std::move(p));
+}
+
+bool Operations::computes_on_host(const Prepared& p) const {
+  const bool touches_host = std::ranges::any_of(p.operands, [&](const Operand& operand) {
+    return role_.storages[operand.storage].place == program::Place::host;
+  });
+  return std::visit(program::overloaded{
+                        [&](const program::Kernel& kernel) {
+                          return touches_host || (kernel.kind != program::KernelKind::measure &&
+                                                  kernel.kind != program::KernelKind::rescale &&
+                                                  kernel.kind != program::KernelKind::cast);
+                        },
+                        [&](const program::Update&) { return touches_host; },
+                        [&](const program::Collective&) { return p.packets != nullptr; },
+                        [](const program::Put&) { return true; },
+                        [](const program::Take&) { return true; },
+                        [](const auto&) { return false; },
+                    },
+                    p.op->work);
+}
+
+std::vector<std::string> Operations::host_work() const {
+  std::set<std::string> names;
+  for (const auto& p : ops_) {
+    if (!p->on_host) continue;
+    const auto* const kernel = std::get_if<program::Kernel>(&p->op->work);
+    if (kernel != nullptr)
+      names.emplace(name_of(kernel->kind));
+    else
+      names.insert(std::holds_alternative<program::Update>(p->op->work) ? "update" : "messages");
+  }
+  return {names.begin(), names.end()};
 }
 
 void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
@@ -211,6 +274,12 @@ void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
   p.block = block.get();
 }
 
+Communicator& Operations::wire(const std::string& name, const std::vector<Id>& ranks) {
+  std::unique_ptr<Communicator>& c = wires_[name];
+  if (c == nullptr) c = accelerator_->communicator(name, wiring_.processes(ranks));
+  return *c;
+}
+
 Communicator& Operations::communicator(Id lane, Id channel) {
   std::unique_ptr<Communicator>& c = communicators_[lane][channel];
   if (c == nullptr)
@@ -251,11 +320,18 @@ void Operations::end() {
 }
 
 void Operations::prepare_collective(Prepared& p, const program::Collective& collective) {
-  p.communicator = &communicator(p.op->lane, collective.channel);
   // A member without a source contributes zeros; a member without a target receives nothing.
   const Operand& source =
       p.at(program::Slot::source) ? *p.at(program::Slot::source) : p.need(program::Slot::target);
   const Operand& target = p.at(program::Slot::target) ? *p.at(program::Slot::target) : source;
+  // Packets whose number of entries a threshold decides: only the bytes in use are sent.
+  const program::Kernel* const varying = packets_of(target.storage);
+  const program::Channel& channel = program_.channels[collective.channel];
+  p.communicator = accelerator_ == nullptr || varying != nullptr
+                       ? &communicator(p.op->lane, collective.channel)
+                       : &wire(fmt::format("{}{} {}", wiring_.prefix, channel.name,
+                                           lanes_before(role_, p.op->lane, collective.channel)),
+                               members_of(program_, channel, rank_));
   CollectiveSpec spec{.move = collective.move,
                       .algorithm = collective.algorithm,
                       .dtype = source.dtype,
@@ -272,24 +348,31 @@ void Operations::prepare_collective(Prepared& p, const program::Collective& coll
   p.reduces = collective.move == program::Move::all_reduce ||
               collective.move == program::Move::reduce ||
               collective.move == program::Move::reduce_scatter;
-  // Packets whose number of entries a threshold decides: only the bytes in use are sent.
-  if (const program::Kernel* kernel = packets_of(target.storage)) {
-    const std::int64_t count = target.elements / packet_bytes(*kernel);
-    p.packets = std::make_unique<PacketExchange>(*p.communicator, collective.move, *kernel, count,
+  if (varying != nullptr) {
+    const std::int64_t count = target.elements / packet_bytes(*varying);
+    p.packets = std::make_unique<PacketExchange>(*p.communicator, collective.move, *varying, count,
                                                  spec.root);
     for (std::size_t i = 0; i < p.operands.size(); ++i)
-      p.operands[i] =
-          memory_.operand(p.op->refs[i], 0,
-                          packet_room(*kernel) * (p.operands[i].elements / packet_bytes(*kernel)));
+      p.operands[i] = memory_.operand(
+          p.op->refs[i], 0,
+          packet_room(*varying) * (p.operands[i].elements / packet_bytes(*varying)));
     return;
   }
   p.handle = p.communicator->prepare(spec);
 }
 
 void Operations::prepare_exchange(Prepared& p, Id channel, Id peer) {
-  p.communicator = &communicator(p.op->lane, channel);
-  const std::vector<Id>& ranks = program_.roles[peer].ranks;
-  p.peer_rank = wiring_.process(ranks.at(linked_.place_of[rank_]));
+  const Id other = program_.roles[peer].ranks.at(linked_.place_of[rank_]);
+  p.peer_rank = wiring_.process(other);
+  if (accelerator_ == nullptr) {
+    p.communicator = &communicator(p.op->lane, channel);
+  } else {
+    std::vector<Id> ends = {rank_, other};  // the sender, the receiver
+    if (std::holds_alternative<program::Recv>(p.op->work)) std::swap(ends.front(), ends.back());
+    p.communicator = &wire(fmt::format("{}{} {} to {}", wiring_.prefix,
+                                       program_.channels[channel].name, ends.front(), ends.back()),
+                           ends);
+  }
   const std::vector<Id>& members = p.communicator->ranks();
   p.peer_member =
       static_cast<int>(std::find(members.begin(), members.end(), p.peer_rank) - members.begin());

@@ -54,8 +54,11 @@ void Operations::prepare_numbers() {
                       role_.name, role_.lanes[lane].name, role_.lanes[p->op->lane].name));
     lane = p->op->lane;
   }
-  numbers_ = memory_.device().allocate(
-      static_cast<std::int64_t>(sizeof(SkipCount) + updates.size() * sizeof(StepScalars)));
+  const auto bytes =
+      static_cast<std::int64_t>(sizeof(SkipCount) + updates.size() * sizeof(StepScalars));
+  // Updates on the host reach these numbers, too.
+  const bool pinned = std::ranges::any_of(updates, [](const Prepared* p) { return p->on_host; });
+  numbers_ = pinned ? accelerator_->pinned(bytes) : memory_.device().allocate(bytes);
   skips_ = reinterpret_cast<SkipCount*>(numbers_.get());
   auto* const scalars = reinterpret_cast<StepScalars*>(numbers_.get() + sizeof(SkipCount));
   for (std::size_t i = 0; i < updates.size(); ++i) updates[i]->scalars = scalars + i;
@@ -82,11 +85,19 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
   OptimizerStep settings = optimizer_step(train_, optimizer_, step);
   settings.restart = work.restart;
   if (work.frozen > 0 && step >= work.frozen) settings.frozen = work.frozen;
+  const bool accelerated = accelerator_ != nullptr && !p.on_host;
   const NormAndScale gradients = norm_and_scale(p, step);
   {
     const std::lock_guard lock(loss_lock_);
-    decide(settings, gradients, train_.clip, *skips_, *p.scalars,
-           gradients.squares == nullptr ? nullptr : &loss(step).square_norm);
+    const LossPlace place = gradients.squares == nullptr ? LossPlace{} : loss(step);
+    double* const here = place.here == nullptr ? nullptr : &place.here->square_norm;
+    double* const there = place.here == nullptr ? nullptr : &place.there->square_norm;
+    if (accelerated) {
+      accelerator_->decide(settings, gradients, train_.clip, skips_, p.scalars, there);
+      if (here != nullptr) accelerator_->copy(here, there, sizeof *here);
+    } else {
+      decide(settings, gradients, train_.clip, *skips_, *p.scalars, here);
+    }
   }
   program::DType moment_type = program::DType::f32;
   const auto state = [&](program::Slot slot) -> char* {
@@ -108,20 +119,23 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
   const at::Tensor gradient = memory_.read(grad, step);
   auto* const param_bytes = static_cast<char*>(new_param.data_ptr());
   auto* const grad_bytes = static_cast<char*>(gradient.data_ptr());
-  for (const DecayRun& run : p.runs)
-    runtime::update(
-        settings,
-        {.param = element_of(param_bytes, run.begin, param.dtype),
-         .grad = element_of(grad_bytes, run.begin, grad.dtype),
-         .moment1 = element_of(moment1, run.begin, moment_type),
-         .moment2 = element_of(moment2, run.begin, moment_type),
-         .master = reinterpret_cast<float*>(element_of(master, run.begin, program::DType::f32)),
-         .param_type = param.dtype,
-         .grad_type = grad.dtype,
-         .moment_type = moment_type,
-         .elements = run.end - run.begin,
-         .fresh = param.mode == program::Mode::write},
-        run.decay, *p.scalars);
+  for (const DecayRun& run : p.runs) {
+    const OptimizerInterval interval{
+        .param = element_of(param_bytes, run.begin, param.dtype),
+        .grad = element_of(grad_bytes, run.begin, grad.dtype),
+        .moment1 = element_of(moment1, run.begin, moment_type),
+        .moment2 = element_of(moment2, run.begin, moment_type),
+        .master = reinterpret_cast<float*>(element_of(master, run.begin, program::DType::f32)),
+        .param_type = param.dtype,
+        .grad_type = grad.dtype,
+        .moment_type = moment_type,
+        .elements = run.end - run.begin,
+        .fresh = param.mode == program::Mode::write};
+    if (accelerated)
+      accelerator_->update(settings, interval, run.decay, p.scalars);
+    else
+      runtime::update(settings, interval, run.decay, *p.scalars);
+  }
 }
 
 }  // namespace rehearse::runtime

@@ -23,6 +23,7 @@ struct Operations::Prepared {
   Id id = none;
   std::vector<Operand> operands = {};  // in the order of op->refs
   std::vector<Operand> dies = {};      // values that may be freed after this op
+  bool on_host = false;                // computes on the host in place of the accelerator
   /// The first operand in a slot; null: there is none.
   const Operand* at(program::Slot slot) const {
     for (const Operand& operand : operands)

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "runtime/device/accelerator.h"
+#include "runtime/execution/host_copies.h"
 
 namespace rehearse::runtime {
 
@@ -28,6 +30,13 @@ at::ScalarType scalar_type(program::DType type) {
   return at::kByte;
 }
 
+at::Device torch_device(Device& device) {
+  const Accelerator* const accelerator = device.accelerator();
+  const int cuda = accelerator == nullptr ? -1 : accelerator->cuda_index();
+  return cuda < 0 ? at::Device(at::kCPU)
+                  : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(cuda));
+}
+
 RankMemory::RankMemory(Device& device, const program::Program& program, Id role, Id rank,
                        const std::vector<std::byte*>& given)
     : device_(device), program_(program), role_(program.roles[role]), rank_(rank) {
@@ -43,16 +52,28 @@ RankMemory::RankMemory(Device& device, const program::Program& program, Id role,
       instances.saved.resize(count);
     else
       instances.tensors.resize(count);
-    const at::TensorOptions options(scalar_type(storage.dtype));
+    const bool on_host = storage.place == program::Place::host;
+    const at::Device place = on_host ? at::Device(at::kCPU) : torch_device(device);
+    const at::TensorOptions options = at::TensorOptions(scalar_type(storage.dtype)).device(place);
+    const std::int64_t bytes = storage.elements * size_of(storage.dtype);
     if (s < given.size() && given[s] != nullptr)
-      instances.tensors.at(0) = at::from_blob(device.inside(given[s]), {storage.elements}, options);
-    else if (storage.life != program::Life::value && storage.place == program::Place::host)
-      for (at::Tensor& tensor : instances.tensors) tensor = at::zeros({storage.elements}, options);
+      instances.tensors.at(0) = at::for_blob(device.inside(given[s]), {storage.elements})
+                                    .options(options)
+                                    .target_device(place)
+                                    .make_tensor();
     else if (storage.life != program::Life::value)
       for (at::Tensor& tensor : instances.tensors) {
-        const auto memory = device.allocate(storage.elements * size_of(storage.dtype));
-        tensor = at::from_blob(
-            memory.get(), {storage.elements}, [memory](void*) {}, options);
+        Accelerator* const accelerator = device.accelerator();
+        if (on_host && accelerator == nullptr) {
+          tensor = at::zeros({storage.elements}, options);
+          continue;
+        }
+        const auto memory = on_host ? accelerator->pinned(bytes) : device.allocate(bytes);
+        tensor = at::for_blob(memory.get(), {storage.elements})
+                     .deleter([memory](void*) {})
+                     .options(options)
+                     .target_device(place)
+                     .make_tensor();
       }
     instances.listers.resize(storage.indices);
     instances.pending_releases = std::vector<std::atomic<int>>(count);
@@ -104,23 +125,31 @@ void RankMemory::touch(const Operand& operand, std::size_t instance, bool writes
 at::Tensor RankMemory::read(const Operand& operand, std::int64_t step) {
   const std::size_t at = slot(operand, step - operand.age);
   touch(operand, at, false);
-  if (!operand.value) return operand.views[at - slot(operand, 0)];
+  if (!operand.value) return reached(operand, operand.views[at - slot(operand, 0)], false);
   const at::Tensor& tensor = storages_[operand.storage].tensors[at];
   if (!tensor.defined())
     throw ProgramError(
         fmt::format("role {}: {} is read before it is written", role_.name, name_of(operand)));
-  return part_of_value(operand, tensor);
+  return reached(operand, part_of_value(operand, tensor), false);
 }
 
 at::Tensor RankMemory::write(const Operand& operand, std::int64_t step) {
   const std::size_t at = slot(operand, step);
   touch(operand, at, true);
-  if (!operand.value) return operand.views[at - slot(operand, 0)];
+  if (!operand.value) return reached(operand, operand.views[at - slot(operand, 0)], true);
   const std::lock_guard lock(allocation_);
   at::Tensor& tensor = storages_[operand.storage].tensors[at];
   if (!tensor.defined())
-    tensor = at::empty({role_.storages[operand.storage].elements}, scalar_type(operand.dtype));
-  return part_of_value(operand, tensor);
+    tensor = at::empty({role_.storages[operand.storage].elements},
+                       at::TensorOptions(scalar_type(operand.dtype)).device(torch_device(device_)));
+  return reached(operand, part_of_value(operand, tensor), true);
+}
+
+at::Tensor RankMemory::reached(const Operand& operand, const at::Tensor& tensor,
+                               bool writes) const {
+  HostCopies* const copies = HostCopies::current();
+  const bool on_host = role_.storages[operand.storage].place == program::Place::host;
+  return copies == nullptr || on_host ? tensor : copies->of(tensor, writes);
 }
 
 at::Tensor RankMemory::part_of_value(const Operand& operand, const at::Tensor& value) const {

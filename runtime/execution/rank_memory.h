@@ -27,6 +27,8 @@
 namespace rehearse::runtime {
 
 at::ScalarType scalar_type(program::DType type);
+/// Where LibTorch keeps the tensors of bodies.
+at::Device torch_device(Device& device);
 
 /// A ref of an op, resolved for one rank.
 struct Operand {
@@ -54,7 +56,8 @@ class RankMemory {
   /// A part of what the ref touches: `elements` elements, after the first `skip`.
   Operand operand(const program::Ref& ref, std::int64_t skip, std::int64_t elements);
 
-  // Only bodies of ops call these.
+  // Only bodies of ops call these. A body that computes on the host in place of the device gets
+  // copies (HostCopies).
 
   /// The flat tensor that an operand reads at a step: version step - age. Throws ProgramError for a
   /// value that has not been written.
@@ -106,6 +109,8 @@ class RankMemory {
   void touch(const Operand& operand, std::size_t instance, bool writes) const;
   /// What an operand is of a value, which the running body uses.
   at::Tensor part_of_value(const Operand& operand, const at::Tensor& value) const;
+  /// A tensor of the operand as the running body reaches it.
+  at::Tensor reached(const Operand& operand, const at::Tensor& tensor, bool writes) const;
 
   Device& device_;
   const program::Program& program_;

@@ -84,11 +84,13 @@ OptimizerStep optimizer_step(const job::Train& train, plan::Optimizer kind, std:
 
 namespace {
 
-/// Weights of 16 bits from their fp32 copy.
-void fill_from_master(const OptimizerInterval& interval) {
-  for (std::int64_t begin = 0; begin < interval.elements; begin += block)
-    store_f32(interval.master + begin, std::min(block, interval.elements - begin), interval.param,
-              interval.param_type, begin);
+/// Weights [begin, begin + count) from their fp32 copy.
+void fill_from(const float* values, const OptimizerInterval& interval, std::int64_t begin,
+               std::int64_t count) {
+  if (interval.param_type == program::DType::f32)
+    std::copy_n(values, count, static_cast<float*>(interval.param) + begin);
+  else
+    store_f32(values, count, interval.param, interval.param_type, begin);
 }
 
 using Scratch = std::array<float, block>;
@@ -121,14 +123,9 @@ class Changed {
 
 }  // namespace
 
-void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
-            const StepScalars& scalars) {
-  if (scalars.skip) {
-    if (interval.fresh) fill_from_master(interval);
-    return;
-  }
+StepFactors factors_of(const OptimizerStep& step, bool decay) {
   const double weight_decay = decay ? step.weight_decay : 0;
-  const StepFactors factors{
+  return {
       .keep = static_cast<float>(1 - step.lr * weight_decay),
       .one_minus_beta1 = static_cast<float>(1 - step.beta1),
       .beta2 = static_cast<float>(step.beta2),
@@ -138,6 +135,15 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
       .momentum = static_cast<float>(step.momentum),
       .decay = static_cast<float>(weight_decay),
   };
+}
+
+void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
+            const StepScalars& scalars) {
+  if (scalars.skip) {
+    if (interval.fresh) fill_from(interval.master, interval, 0, interval.elements);
+    return;
+  }
+  const StepFactors factors = factors_of(step, decay);
   const bool copied = interval.master != nullptr;
   Scratch grad_scratch, weight_scratch, moment1_scratch, moment2_scratch;
   for (std::int64_t begin = 0; begin < interval.elements; begin += block) {
@@ -156,10 +162,7 @@ void update(const OptimizerStep& step, const OptimizerInterval& interval, bool d
     else
       sgd_block(factors, scalars, grad, weight.values, moment1.values, count);
     weight.store(), moment1.store(), moment2.store();
-    if (copied && interval.param_type == program::DType::f32)
-      std::copy_n(weight.values, count, static_cast<float*>(interval.param) + begin);
-    else if (copied)
-      store_f32(weight.values, count, interval.param, interval.param_type, begin);
+    if (copied) fill_from(weight.values, interval, begin, count);
   }
 }
 

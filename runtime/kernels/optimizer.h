@@ -53,7 +53,7 @@ struct OptimizerInterval {
 };
 
 /// Copies the count to where the host will read it.
-inline void copy_skipped(const SkipCount& from, std::int64_t& to) { to = from.skipped; }
+inline void copy_skips(const SkipCount& from, SkipCount& to) { to = from; }
 
 /// As the functions of elements.h, which a GPU's kernels call too.
 inline Decision decision_of(const OptimizerStep& step, double max_norm = 0) {
@@ -74,6 +74,8 @@ inline void decide(const OptimizerStep& step, const NormAndScale& gradients, dou
   decide(decision_of(step, max_norm), gradients, skips, scalars, square_norm);
 }
 
+/// What an interval's elements are updated with.
+StepFactors factors_of(const OptimizerStep& step, bool decay);
 /// One optimizer step on an interval. Weight decay applies if `decay` is true.
 void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
             const StepScalars& scalars);

@@ -1,6 +1,7 @@
 #include "runtime/training/train.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,17 +12,18 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/planner.h"
 #include "runtime/checkpoints/checkpoint.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"
-#include "runtime/communication/accelerator.h"
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
 #include "runtime/control/stop_on_signal.h"
 #include "runtime/control/together.h"
 #include "runtime/data/data.h"
+#include "runtime/device/accelerator.h"
 #include "runtime/device/load_device.h"
 #include "runtime/execution/executor.h"
 #include "runtime/execution/fault_injector.h"
@@ -63,7 +65,7 @@ class Trainer {
         control_(control),
         stop_(stop),
         described_(described),
-        device_(make_device(job.run.device, control.environment().rank)),
+        device_(make_device(job.run.device, control.environment().rank, &control)),
         network_(control, {.transport = job.run.transport}),
         trace_(options.trace, job.model, options.sink, control),
         faults_(options.faults == nullptr
@@ -85,10 +87,26 @@ class Trainer {
         saver_(job, store, *between_, progress_, faults_.get()) {
     saver_.use(*current_);
     if (device_->asynchronous())
-      progress_.say(fmt::format("trains on the device {}", device_->name()));
-    else if (has_accelerator() && job.run.device == "auto")
-      progress_.say("trains on the CPU: this version does not train on this machine's GPUs");
+      tell_device();
+    else if (has_gpu() && job.run.device == "auto")
+      progress_.say(
+          "trains on the CPU; run.device=cuda trains on this machine's GPUs, which no test has "
+          "done so far");
     if (faults_ != nullptr) faults_->on_node_death([this] { lose_node(job_, store_, control_); });
+  }
+
+  void tell_device() {
+    progress_.say(fmt::format("trains on the device {}", device_->name()));
+    if (device_->accelerator() == nullptr) return;
+    const std::vector<std::string> host_work = current_->executor.host_work();
+    if (!host_work.empty())
+      progress_.say(fmt::format("the device has no kernel for {}: the host computes that",
+                                fmt::join(host_work, ", ")));
+    if (const auto stated = job_.plan.exchange.collective; stated != program::Algorithm::automatic)
+      progress_.say(
+          fmt::format("NCCL chooses its algorithms itself, so method.collective = \"{}\" "
+                      "decides predictions alone (NCCL_ALGO restricts NCCL)",
+                      name_of(stated)));
   }
 
   TrainSummary run() {

@@ -192,26 +192,33 @@ class Train(TrainingCase):
         reason="a build without tests has no device queues",
     )
     def test_an_asynchronous_device_trains_to_the_same_bits(self):
-        for device in ["cpu", "queues"]:
+        devices = ["cpu", "queues", "emulated"]
+        for device in devices:
             folder = self.tmp / device
             folder.mkdir()
             done = self.rehearse("train", self.job(folder=folder), "--nproc", "2", "--set", f"run.device={device}")
-            self.assertEqual("trains on the device queues" in done.stdout, device == "queues", done.stdout)
-        self.assertEqual(self.losses(self.tmp / "queues"), self.losses(self.tmp / "cpu"))
-        shards = [sorted((self.tmp / device / "out").glob("step-*/*.safetensors")) for device in ["cpu", "queues"]]
-        self.assertEqual([path.name for path in shards[0]], [path.name for path in shards[1]])
-        self.assertGreater(len(shards[0]), 1)
-        for cpu, queues in zip(*shards, strict=True):
-            self.assertEqual(cpu.read_bytes(), queues.read_bytes(), queues)
+            named = {"queues": "trains on the device queues", "emulated": "trains on the device cuda:0 (emulated)"}
+            self.assertTrue(named.get(device, "step") in done.stdout, done.stdout)
+        shards = {device: sorted((self.tmp / device / "out").glob("step-*/*.safetensors")) for device in devices}
+        self.assertGreater(len(shards["cpu"]), 1)
+        for device in devices[1:]:
+            self.assertEqual(self.losses(self.tmp / device), self.losses(self.tmp / "cpu"))
+            self.assertEqual([path.name for path in shards[device]], [path.name for path in shards["cpu"]])
+            for one, cpu in zip(shards[device], shards["cpu"], strict=True):
+                self.assertEqual(one.read_bytes(), cpu.read_bytes(), one)
 
     def test_doctor_says_on_which_device_a_job_trains(self):
-        for kind, says in [("queues", 'run.device = "queues": queues'), ("cuda", "trains on CPUs only")]:
+        for kind, says in [("queues", 'run.device = "queues": queues'), ("cuda", "leave run.device out to train on the CPU")]:
             findings = self.json("doctor", self.job(), "--set", f"run.device={kind}")["findings"]
             self.assertIn(says, next(f["detail"] for f in findings if f["what"] == "device of train"))
 
     def test_refusals(self):
         job = self.job()
-        for device, says in [("cuda", "trains on CPUs only"), ("cpuu", "did you mean cpu?"), ("tpu", "no device: auto, cpu or cuda")]:
+        for device, says in [
+            ("cuda", "leave run.device out to train on the CPU"),
+            ("cpuu", "did you mean cpu?"),
+            ("tpu", "no device: auto, cpu or cuda"),
+        ]:
             self.refused("train", job, "--nproc", "2", "--set", f"run.device={device}", says=["run.device", says])
         self.refused("train", job, "--nproc", "3", says=["--nproc 3", "the job has 2 ranks"])
         self.refused("train", job, says=["2 ranks", "1 were started"])

@@ -338,7 +338,9 @@ Dropped dropped_from_environment() {
 }  // namespace
 }  // namespace rehearse::runtime
 
-extern "C" rehearse::runtime::Device* rehearse_device(int version, int rank, std::string* error) {
+extern "C" rehearse::runtime::Device* rehearse_device(int version, int rank,
+                                                      rehearse::runtime::Control* /*control*/,
+                                                      std::string* error) {
   try {
     if (version != rehearse::runtime::device_version) {
       *error = "the device queues belongs to another build";

@@ -55,6 +55,10 @@ void expect_the_cpus_bits(const std::string& method, int first_seed, int last_se
     EXPECT_EQ(queues.first, cpu.first) << "losses with seed " << seed;
     EXPECT_TRUE(queues.second == cpu.second) << "weights with seed " << seed;
   }
+  if (testing::Test::HasFailure() || first_seed != last_seed) return;
+  const auto emulated = trained(job, out, "emulated", 0);
+  EXPECT_EQ(emulated.first, cpu.first) << "losses of the emulated GPU";
+  EXPECT_TRUE(emulated.second == cpu.second) << "weights of the emulated GPU";
 }
 
 /// Methods whose results do not depend on the order in which messages arrive.

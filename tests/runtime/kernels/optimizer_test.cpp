@@ -236,21 +236,23 @@ TEST(Optimizer, SkipsAStep) {
   at::Tensor master = random_tensor(1), m = random_tensor(2), v = random_tensor(3).abs();
   const at::Tensor grad = random_tensor(4).to(at::kHalf), weights = master.clone();
   const at::Tensor m2 = m.clone(), v2 = v.clone();
-  at::Tensor param = at::zeros({elements}, at::kHalf);
-  for (const bool fresh : {false, true}) {
-    runtime::update({.lr = 0.1},
-                    {.param = param.data_ptr(),
-                     .grad = grad.data_ptr(),
-                     .moment1 = m.data_ptr<float>(),
-                     .moment2 = v.data_ptr<float>(),
-                     .master = master.data_ptr<float>(),
-                     .param_type = program::DType::f16,
-                     .grad_type = program::DType::f16,
-                     .elements = elements,
-                     .fresh = fresh},
-                    true, {.skip = true});
-    EXPECT_TRUE(at::equal(param, fresh ? weights.to(at::kHalf) : at::zeros_like(param)));
-  }
+  for (const auto& [type, tensor_type] :
+       {std::pair(program::DType::f16, at::kHalf), std::pair(program::DType::f32, at::kFloat)})
+    for (const bool fresh : {false, true}) {
+      const at::Tensor param = at::zeros({elements}, tensor_type);
+      runtime::update({.lr = 0.1},
+                      {.param = param.data_ptr(),
+                       .grad = grad.data_ptr(),
+                       .moment1 = m.data_ptr<float>(),
+                       .moment2 = v.data_ptr<float>(),
+                       .master = master.data_ptr<float>(),
+                       .param_type = type,
+                       .grad_type = program::DType::f16,
+                       .elements = elements,
+                       .fresh = fresh},
+                      true, {.skip = true});
+      EXPECT_TRUE(at::equal(param, fresh ? weights.to(tensor_type) : at::zeros_like(param)));
+    }
   EXPECT_TRUE(at::equal(master, weights) && at::equal(m, m2) && at::equal(v, v2));
 }
 

@@ -1,0 +1,265 @@
+#include "runtime/cuda/cuda_device.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/control/members.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/kernels.h"
+#include "runtime/cuda/nccl_communicator.h"
+
+namespace rehearse::runtime {
+namespace {
+
+/// Of the body that this thread runs.
+cudaStream_t current() { return c10::cuda::getCurrentCUDAStream().stream(); }
+
+int choose_device(const Environment& environment) {
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (count == 0) throw BackendError("there is no CUDA device (CUDA_VISIBLE_DEVICES hides any)");
+  return environment.local_rank % count;
+}
+
+cuda::Number number_of(program::DType type) {
+  switch (type) {
+    case program::DType::f32:
+      return cuda::Number::f32;
+    case program::DType::bf16:
+      return cuda::Number::bf16;
+    case program::DType::f16:
+      return cuda::Number::f16;
+    case program::DType::i32:
+    case program::DType::u8:
+      break;
+  }
+  throw ProgramError("a kernel on floats got integers");
+}
+
+/// The span that the running body times.
+thread_local std::pair<cudaEvent_t, cudaEvent_t> begun;
+
+void set_default(const char* variable, const std::string& value) {
+  setenv(variable, value.c_str(), 0);
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(Control& control)
+    : watch_(std::make_shared<Watch>(control)), index_(choose_device(control.environment())) {
+  check_cuda(cudaSetDevice(index_), "cudaSetDevice");
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(index_));
+  // Kernels of several communicators run in the order in which the host issues them.
+  set_default("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  share_device();
+}
+
+CudaDevice::~CudaDevice() {
+  for (const Span& span : timed_) unused_.push_back(span);
+  for (const auto& [begin, end] : unused_) {
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+  }
+}
+
+/// NCCL refuses two ranks on one device ("Duplicate GPU detected") unless they seem to be on two
+/// hosts, which then talk over sockets. That is for trials: NVIDIA does not support it (nccl issue
+/// 418).
+void CudaDevice::share_device() {
+  Control& control = watch_->control();
+  std::array<char, 32> bus = {};
+  check_cuda(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index_),
+             "cudaDeviceGetPCIBusId");
+  const auto rank = static_cast<std::size_t>(control.environment().rank);
+  const std::string& host = Members::of(control).at(rank).host;
+  const std::vector<std::string> places =
+      control.gather("GPU", fmt::format("{} {}", host, bus.data()));
+  if (std::ranges::count(places, places.at(rank)) == 1) return;
+  set_default("NCCL_HOSTID", fmt::format("{}-rank-{}", host, rank));
+  set_default("NCCL_NET", "Socket");
+  set_default("NCCL_IB_DISABLE", "1");
+  set_default("NCCL_SOCKET_IFNAME", "lo");
+  set_default("NCCL_MAX_CTAS", "1");
+  set_default("NCCL_NVLS_ENABLE", "0");
+}
+
+std::string CudaDevice::name() const {
+  cudaDeviceProp properties = {};
+  check_cuda(cudaGetDeviceProperties(&properties, index_), "cudaGetDeviceProperties");
+  return fmt::format("cuda:{} ({})", index_, properties.name);
+}
+
+std::unique_ptr<Stream> CudaDevice::stream(const std::string&) {
+  return std::make_unique<CudaStream>(watch_, index_, false);
+}
+
+std::shared_ptr<Event> CudaDevice::event(Id) { return std::make_shared<CudaEvent>(watch_); }
+
+std::shared_ptr<std::byte> CudaDevice::allocate(std::int64_t bytes) {
+  void* memory = nullptr;
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  const cudaError_t error = cudaMalloc(&memory, size);
+  if (error == cudaErrorMemoryAllocation) {
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    throw BackendError(
+        fmt::format("{}: no room for {} bytes, {} of {} are free", name(), size, free, total));
+  }
+  check_cuda(error, "cudaMalloc");
+  std::shared_ptr<std::byte> out(static_cast<std::byte*>(memory),
+                                 [](std::byte* at) { cudaFree(at); });
+  check_cuda(cudaMemset(memory, 0, size), "cudaMemset");
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return out;
+}
+
+std::shared_ptr<std::byte> CudaDevice::pinned(std::int64_t bytes) {
+  void* memory = nullptr;
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  check_cuda(cudaHostAlloc(&memory, size, cudaHostAllocPortable | cudaHostAllocMapped),
+             "cudaHostAlloc");
+  std::memset(memory, 0, size);
+  return {static_cast<std::byte*>(memory), [](std::byte* at) { cudaFreeHost(at); }};
+}
+
+void CudaDevice::fetch(const std::byte* inside, std::byte* to, std::int64_t bytes) {
+  check_cuda(cudaMemcpy(to, inside, static_cast<std::size_t>(bytes), cudaMemcpyDefault),
+             "cudaMemcpy");
+}
+
+void CudaDevice::store(std::byte* inside, const std::byte* from, std::int64_t bytes) {
+  check_cuda(cudaMemcpy(inside, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault),
+             "cudaMemcpy");
+}
+
+void CudaDevice::used(const void* memory) {
+  if (memory == nullptr) return;
+  // The allocator knows memory by the handle that it gave out, of which this is a copy.
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  auto* const address = const_cast<void*>(memory);
+  c10::DataPtr handle(address, address, c10::cuda::CUDACachingAllocator::get()->raw_deleter(),
+                      stream.device());
+  c10::cuda::CUDACachingAllocator::recordStream(handle, stream);
+  (void)handle.release_context();
+}
+
+int CudaDevice::cuda_index() const {
+  const c10::Device device = c10::cuda::getCurrentCUDAStream().device();
+  return device.is_cuda() ? device.index() : -1;
+}
+
+void CudaDevice::copy(void* to, const void* from, std::int64_t bytes) {
+  check_cuda(
+      cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, current()),
+      "cudaMemcpyAsync");
+}
+
+void CudaDevice::finish() { wait_for(*watch_, current()); }
+
+void CudaDevice::begin_timing() {
+  Span span;
+  {
+    const std::lock_guard lock(timing_);
+    if (unused_.empty()) {
+      check_cuda(cudaEventCreate(&span.first), "cudaEventCreate");
+      check_cuda(cudaEventCreate(&span.second), "cudaEventCreate");
+    } else {
+      span = unused_.back();
+      unused_.pop_back();
+    }
+  }
+  check_cuda(cudaEventRecord(span.first, current()), "cudaEventRecord");
+  begun = span;
+}
+
+void CudaDevice::end_timing() {
+  check_cuda(cudaEventRecord(begun.second, current()), "cudaEventRecord");
+  const std::lock_guard lock(timing_);
+  timed_.push_back(begun);
+}
+
+double CudaDevice::timed_seconds() {
+  const std::lock_guard lock(timing_);
+  while (!timed_.empty()) {
+    const auto [begin, end] = timed_.front();
+    const cudaError_t state = cudaEventQuery(end);
+    if (state == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      break;
+    }
+    check_cuda(state, "cudaEventQuery");
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
+    seconds_ += milliseconds * 1e-3;
+    unused_.push_back(timed_.front());
+    timed_.pop_front();
+  }
+  return seconds_;
+}
+
+void CudaDevice::measure(std::span<const Values> sources, double scale, bool add, float* norm) {
+  std::int64_t blocks = 1;
+  for (const Values& values : sources) blocks = std::max(blocks, cuda::blocks_of(values.elements));
+  const c10::Device device = c10::cuda::getCurrentCUDAStream().device();
+  const at::Tensor lanes =
+      at::empty({blocks * cuda::lanes}, at::TensorOptions(at::kFloat).device(device));
+  const at::Tensor sums = at::empty({blocks + 1}, at::TensorOptions(at::kDouble).device(device));
+  auto* const total = sums.data_ptr<double>() + blocks;
+  bool first = true;
+  for (const Values& values : sources)
+    check_cuda(cuda::add_squares(values.data, number_of(values.type), values.elements,
+                                 std::exchange(first, false), lanes.data_ptr<float>(),
+                                 sums.data_ptr<double>(), total, current()),
+               "the kernel of a norm");
+  check_cuda(cuda::to_norm(total, scale, add, norm, current()), "the kernel of a norm");
+}
+
+void CudaDevice::decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
+                        SkipCount* skips, StepScalars* scalars, double* square_norm) {
+  check_cuda(
+      cuda::decide(decision_of(step, max_norm), gradients, skips, scalars, square_norm, current()),
+      "the kernel of a decision");
+}
+
+void CudaDevice::update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
+                        const StepScalars* scalars) {
+  const cuda::Interval of{.factors = factors_of(step, decay),
+                          .scalars = scalars,
+                          .param = interval.param,
+                          .grad = interval.grad,
+                          .moment1 = interval.moment1,
+                          .moment2 = interval.moment2,
+                          .master = interval.master,
+                          .param_type = number_of(interval.param_type),
+                          .grad_type = number_of(interval.grad_type),
+                          .moment_type = number_of(interval.moment_type),
+                          .fresh = interval.fresh,
+                          .adamw = step.kind == plan::Optimizer::adamw,
+                          .frozen = step.frozen > 0};
+  check_cuda(cuda::update(of, interval.elements, current()), "the kernel of an update");
+}
+
+void CudaDevice::rescale(const float* squares, float* state) {
+  check_cuda(cuda::rescale(squares, state, current()), "the kernel of a loss scale");
+}
+
+std::unique_ptr<Communicator> CudaDevice::communicator(const std::string& wire,
+                                                       std::vector<Id> ranks) {
+  const auto rank = static_cast<Id>(watch_->control().environment().rank);
+  const auto place = std::ranges::find(ranks, rank);
+  if (place == ranks.end())
+    throw ProgramError(fmt::format("{}: rank {} is not in its group", wire, rank));
+  const auto member = static_cast<int>(place - ranks.begin());
+  return std::make_unique<NcclCommunicator>(watch_, wire, std::move(ranks), member);
+}
+
+}  // namespace rehearse::runtime

@@ -1,0 +1,74 @@
+// A GPU as a device: LibTorch's streams, CUDA's events, state in memory of its own beside
+// LibTorch's caching allocator, the kernels of kernels.h, NCCL.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda/cuda_stream.h"
+#include "runtime/cuda/watch.h"
+#include "runtime/device/accelerator.h"
+#include "runtime/device/device.h"
+
+namespace rehearse::runtime {
+
+class CudaDevice : public Device, public Accelerator {
+ public:
+  /// Takes the device local_rank, or shares devices where there are fewer than ranks. Throws
+  /// BackendError.
+  explicit CudaDevice(Control& control);
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  std::string name() const override;
+  bool asynchronous() const override { return true; }
+  std::unique_ptr<Stream> stream(const std::string& name) override;
+  std::shared_ptr<Event> event(Id op) override;
+  std::shared_ptr<std::byte> allocate(std::int64_t bytes) override;
+  std::byte* outside(std::byte* inside) const override { return inside; }
+  std::byte* inside(std::byte* outside) const override { return outside; }
+  void fetch(const std::byte* inside, std::byte* to, std::int64_t bytes) override;
+  void store(std::byte* inside, const std::byte* from, std::int64_t bytes) override;
+  void settled() override {}
+  void check_body() const override {}
+  void touch(const Touch&) override {}
+  void used(const void* memory) override;
+  void spoil(std::byte*, std::int64_t) override {}
+  Accelerator* accelerator() override { return this; }
+
+  int cuda_index() const override;
+  std::shared_ptr<std::byte> pinned(std::int64_t bytes) override;
+  void copy(void* to, const void* from, std::int64_t bytes) override;
+  void finish() override;
+  void begin_timing() override;
+  void end_timing() override;
+  double timed_seconds() override;
+  void measure(std::span<const Values> sources, double scale, bool add, float* norm) override;
+  void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
+              SkipCount* skips, StepScalars* scalars, double* square_norm) override;
+  void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
+              const StepScalars* scalars) override;
+  void rescale(const float* squares, float* state) override;
+  std::unique_ptr<Communicator> communicator(const std::string& wire,
+                                             std::vector<Id> ranks) override;
+
+ private:
+  using Span = std::pair<cudaEvent_t, cudaEvent_t>;
+  void share_device();
+
+  std::shared_ptr<Watch> watch_;
+  int index_;
+  std::mutex timing_ = {};
+  std::deque<Span> timed_ = {};  // begun, oldest first
+  std::vector<Span> unused_ = {};
+  double seconds_ = 0;
+};
+
+}  // namespace rehearse::runtime

@@ -1,0 +1,152 @@
+#include "runtime/cuda/each.h"
+#include "runtime/cuda/kernels.h"
+
+namespace rehearse::runtime::cuda {
+namespace {
+
+REHEARSE_BOTH float load(const void* values, Number type, std::int64_t i) {
+  if (type == Number::f32) return static_cast<const float*>(values)[i];
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(values)[i];
+  return type == Number::bf16 ? from_bf16(bits) : from_f16(bits);
+}
+
+REHEARSE_BOTH void store(void* values, Number type, std::int64_t i, float value) {
+  if (type == Number::f32)
+    static_cast<float*>(values)[i] = value;
+  else
+    static_cast<std::uint16_t*>(values)[i] = type == Number::bf16 ? to_bf16(value) : to_f16(value);
+}
+
+struct Update {
+  Interval x;
+  REHEARSE_BOTH void operator()(std::int64_t i) const {
+    const StepScalars scalars = *x.scalars;
+    if (scalars.skip) {
+      if (x.fresh) store(x.param, x.param_type, i, x.master[i]);
+      return;
+    }
+    const float grad = load(x.grad, x.grad_type, i);
+    float weight = x.master != nullptr ? x.master[i] : load(x.param, x.param_type, i);
+    float moment1 = load(x.moment1, x.moment_type, i);
+    if (x.frozen) {
+      frozen_adamw(x.factors, scalars, grad, weight, moment1, load(x.moment2, x.moment_type, i));
+    } else if (x.adamw) {
+      float moment2 = load(x.moment2, x.moment_type, i);
+      adamw(x.factors, scalars, grad, weight, moment1, moment2);
+      store(x.moment2, x.moment_type, i, moment2);
+    } else {
+      sgd(x.factors, scalars, grad, weight, moment1);
+    }
+    store(x.moment1, x.moment_type, i, moment1);
+    if (x.master != nullptr) x.master[i] = weight;
+    store(x.param, x.param_type, i, weight);
+  }
+};
+
+/// One lane of a block: of its elements lane, lane + lanes ... those in whole rows.
+struct LaneSquares {
+  const void* values;
+  Number type;
+  std::int64_t elements;
+  float* sums;
+  REHEARSE_BOTH void operator()(std::int64_t at) const {
+    const std::int64_t begin = at / lanes * block, lane = at % lanes;
+    const std::int64_t count = elements - begin < block ? elements - begin : block;
+    float sum = 0;
+    for (std::int64_t i = 0; i + lanes <= count; i += lanes) {
+      const float value = load(values, type, begin + i + lane);
+      sum += value * value;
+    }
+    sums[at] = sum;
+  }
+};
+
+/// The elements of a block that fill no row, then its lanes.
+struct BlockSquares {
+  const void* values;
+  Number type;
+  std::int64_t elements;
+  const float* lane_sums;
+  double* sums;
+  REHEARSE_BOTH void operator()(std::int64_t at) const {
+    const std::int64_t begin = at * block;
+    const std::int64_t count = elements - begin < block ? elements - begin : block;
+    double sum = 0;
+    for (std::int64_t i = count / lanes * lanes; i < count; ++i) {
+      const double value = load(values, type, begin + i);
+      sum += value * value;
+    }
+    for (std::int64_t lane = 0; lane < lanes; ++lane) sum += lane_sums[at * lanes + lane];
+    sums[at] = sum;
+  }
+};
+
+struct AddBlocks {
+  const double* sums;
+  std::int64_t count;
+  bool first;
+  double* total;
+  REHEARSE_BOTH void operator()(std::int64_t) const {
+    double sum = 0;
+    for (std::int64_t i = 0; i < count; ++i) sum += sums[i];
+    *total = (first ? 0 : *total) + sum;
+  }
+};
+
+struct ToNorm {
+  const double* total;
+  double scale;
+  bool add;
+  float* norm;
+  REHEARSE_BOTH void operator()(std::int64_t) const {
+    *norm = static_cast<float>((add ? *norm : 0) + scale * *total);
+  }
+};
+
+struct Decide {
+  Decision decision;
+  NormAndScale gradients;
+  SkipCount* skips;
+  StepScalars* scalars;
+  double* square_norm;
+  REHEARSE_BOTH void operator()(std::int64_t) const {
+    runtime::decide(decision, gradients, *skips, *scalars, square_norm);
+  }
+};
+
+struct Rescale {
+  const float* squares;
+  float* state;
+  REHEARSE_BOTH void operator()(std::int64_t) const { runtime::rescale(squares, state); }
+};
+
+}  // namespace
+
+cudaError_t update(const Interval& interval, std::int64_t elements, cudaStream_t stream) {
+  return each(elements, stream, Update{interval});
+}
+
+cudaError_t add_squares(const void* values, Number type, std::int64_t elements, bool first,
+                        float* lane_sums, double* block_sums, double* total, cudaStream_t stream) {
+  const std::int64_t blocks = blocks_of(elements);
+  cudaError_t error = each(blocks * lanes, stream, LaneSquares{values, type, elements, lane_sums});
+  if (error == cudaSuccess)
+    error = each(blocks, stream, BlockSquares{values, type, elements, lane_sums, block_sums});
+  if (error == cudaSuccess) error = each(1, stream, AddBlocks{block_sums, blocks, first, total});
+  return error;
+}
+
+cudaError_t to_norm(const double* total, double scale, bool add, float* norm, cudaStream_t stream) {
+  return each(1, stream, ToNorm{total, scale, add, norm});
+}
+
+cudaError_t decide(const Decision& decision, const NormAndScale& gradients, SkipCount* skips,
+                   StepScalars* scalars, double* square_norm, cudaStream_t stream) {
+  return each(1, stream, Decide{decision, gradients, skips, scalars, square_norm});
+}
+
+cudaError_t rescale(const float* squares, float* state, cudaStream_t stream) {
+  return each(1, stream, Rescale{squares, state});
+}
+
+}  // namespace rehearse::runtime::cuda
