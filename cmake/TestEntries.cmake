@@ -65,6 +65,9 @@ function(rehearse_suite folder program source_folder suite count)
       ENVIRONMENT "${shard_of}")
     if(folder STREQUAL "runtime" AND suite MATCHES "${rehearse_on_queues}")
       foreach(device queues emulated)
+        if(device STREQUAL "emulated" AND suite STREQUAL "Methods/SentBytes")
+          continue() # NCCL does not tell what it sends
+        endif()
         add_test("${name}.${device}" "${program}" "--gtest_filter=${suite}.*" --gtest_brief=1)
         set_tests_properties("${name}.${device}" PROPERTIES WORKING_DIRECTORY "${source_folder}" LABELS soak TIMEOUT 1800 COST ${count}
           ENVIRONMENT "${shard_of};REHEARSE_TEST_DEVICE=${device}")

@@ -119,7 +119,7 @@ Finding gpus() {
   const Gpus found = find_gpus();
   if (found.list.empty())
     return {"GPUs", false, found.problem,
-            "nothing: train computes on CPUs, and GPUs are simulated without one"};
+            "train on GPUs (run.device=cuda); GPUs are simulated without one"};
   std::vector<std::string> names;
   for (const Gpu& gpu : found.list)
     names.push_back(

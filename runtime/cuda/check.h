@@ -1,26 +1,13 @@
 // Turns errors of CUDA and NCCL into BackendError, with the call and the library's own words.
 #pragma once
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
 #include <nccl.h>
 
 #include <string>
 
-#include "engine/base/errors.h"
-
 namespace rehearse::runtime {
 
-inline void check_cuda(cudaError_t error, const char* call) {
-  if (error == cudaSuccess) return;
-  (void)cudaGetLastError();  // clears the error, else the next unrelated call reports it again
-  throw BackendError(
-      fmt::format("{}: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)));
-}
-
-inline std::string nccl_text(ncclResult_t result, ncclComm_t comm) {
-  const char* last = ncclGetLastError(comm);
-  return last != nullptr && last[0] != 0 ? fmt::format("{} ({})", ncclGetErrorString(result), last)
-                                         : ncclGetErrorString(result);
-}
+void check_cuda(cudaError_t error, const char* call);
+std::string nccl_text(ncclResult_t result, ncclComm_t comm);
 
 }  // namespace rehearse::runtime

@@ -30,14 +30,14 @@ int choose_device(const Environment& environment) {
   return environment.local_rank % count;
 }
 
-cuda::Number number_of(program::DType type) {
+CudaNumber number_of(program::DType type) {
   switch (type) {
     case program::DType::f32:
-      return cuda::Number::f32;
+      return CudaNumber::f32;
     case program::DType::bf16:
-      return cuda::Number::bf16;
+      return CudaNumber::bf16;
     case program::DType::f16:
-      return cuda::Number::f16;
+      return CudaNumber::f16;
     case program::DType::i32:
     case program::DType::u8:
       break;
@@ -208,48 +208,48 @@ double CudaDevice::timed_seconds() {
 
 void CudaDevice::measure(std::span<const Values> sources, double scale, bool add, float* norm) {
   std::int64_t blocks = 1;
-  for (const Values& values : sources) blocks = std::max(blocks, cuda::blocks_of(values.elements));
+  for (const Values& values : sources) blocks = std::max(blocks, squares_blocks(values.elements));
   const c10::Device device = c10::cuda::getCurrentCUDAStream().device();
   const at::Tensor lanes =
-      at::empty({blocks * cuda::lanes}, at::TensorOptions(at::kFloat).device(device));
+      at::empty({blocks * squares_lanes}, at::TensorOptions(at::kFloat).device(device));
   const at::Tensor sums = at::empty({blocks + 1}, at::TensorOptions(at::kDouble).device(device));
   auto* const total = sums.data_ptr<double>() + blocks;
   bool first = true;
   for (const Values& values : sources)
-    check_cuda(cuda::add_squares(values.data, number_of(values.type), values.elements,
-                                 std::exchange(first, false), lanes.data_ptr<float>(),
-                                 sums.data_ptr<double>(), total, current()),
+    check_cuda(queue_squares(values.data, number_of(values.type), values.elements,
+                             std::exchange(first, false), lanes.data_ptr<float>(),
+                             sums.data_ptr<double>(), total, current()),
                "the kernel of a norm");
-  check_cuda(cuda::to_norm(total, scale, add, norm, current()), "the kernel of a norm");
+  check_cuda(queue_norm(total, scale, add, norm, current()), "the kernel of a norm");
 }
 
 void CudaDevice::decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
                         SkipCount* skips, StepScalars* scalars, double* square_norm) {
   check_cuda(
-      cuda::decide(decision_of(step, max_norm), gradients, skips, scalars, square_norm, current()),
+      queue_decide(decision_of(step, max_norm), gradients, skips, scalars, square_norm, current()),
       "the kernel of a decision");
 }
 
 void CudaDevice::update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
                         const StepScalars* scalars) {
-  const cuda::Interval of{.factors = factors_of(step, decay),
-                          .scalars = scalars,
-                          .param = interval.param,
-                          .grad = interval.grad,
-                          .moment1 = interval.moment1,
-                          .moment2 = interval.moment2,
-                          .master = interval.master,
-                          .param_type = number_of(interval.param_type),
-                          .grad_type = number_of(interval.grad_type),
-                          .moment_type = number_of(interval.moment_type),
-                          .fresh = interval.fresh,
-                          .adamw = step.kind == plan::Optimizer::adamw,
-                          .frozen = step.frozen > 0};
-  check_cuda(cuda::update(of, interval.elements, current()), "the kernel of an update");
+  const CudaInterval of{.factors = factors_of(step, decay),
+                        .scalars = scalars,
+                        .param = interval.param,
+                        .grad = interval.grad,
+                        .moment1 = interval.moment1,
+                        .moment2 = interval.moment2,
+                        .master = interval.master,
+                        .param_type = number_of(interval.param_type),
+                        .grad_type = number_of(interval.grad_type),
+                        .moment_type = number_of(interval.moment_type),
+                        .fresh = interval.fresh,
+                        .adamw = step.kind == plan::Optimizer::adamw,
+                        .frozen = step.frozen > 0};
+  check_cuda(queue_update(of, interval.elements, current()), "the kernel of an update");
 }
 
 void CudaDevice::rescale(const float* squares, float* state) {
-  check_cuda(cuda::rescale(squares, state, current()), "the kernel of a loss scale");
+  check_cuda(queue_rescale(squares, state, current()), "the kernel of a loss scale");
 }
 
 std::unique_ptr<Communicator> CudaDevice::communicator(const std::string& wire,

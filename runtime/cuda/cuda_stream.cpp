@@ -52,13 +52,14 @@ void CudaStream::launch(const Body& body) {
 }
 
 void CudaStream::call(const Body& body) {
-  auto kept = std::make_unique<Body>(body);
+  auto* const kept = new Body(body);  // `run` frees it
   const auto run = [](void* memory) {
     const std::unique_ptr<Body> mine(static_cast<Body*>(memory));
     mine->run(mine->self, *mine);
   };
-  check_cuda(cudaLaunchHostFunc(raw(), run, kept.get()), "cudaLaunchHostFunc");
-  (void)kept.release();  // `run` frees it
+  const cudaError_t error = cudaLaunchHostFunc(raw(), run, kept);
+  if (error != cudaSuccess) delete kept;
+  check_cuda(error, "cudaLaunchHostFunc");
 }
 
 void CudaStream::record(Event& event) {

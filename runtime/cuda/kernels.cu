@@ -1,24 +1,27 @@
 #include "runtime/cuda/each.h"
 #include "runtime/cuda/kernels.h"
 
-namespace rehearse::runtime::cuda {
+namespace rehearse::runtime {
 namespace {
 
-REHEARSE_BOTH float load(const void* values, Number type, std::int64_t i) {
-  if (type == Number::f32) return static_cast<const float*>(values)[i];
+constexpr std::int64_t block = squares_block, lanes = squares_lanes;
+
+REHEARSE_BOTH float load(const void* values, CudaNumber type, std::int64_t i) {
+  if (type == CudaNumber::f32) return static_cast<const float*>(values)[i];
   const std::uint16_t bits = static_cast<const std::uint16_t*>(values)[i];
-  return type == Number::bf16 ? from_bf16(bits) : from_f16(bits);
+  return type == CudaNumber::bf16 ? from_bf16(bits) : from_f16(bits);
 }
 
-REHEARSE_BOTH void store(void* values, Number type, std::int64_t i, float value) {
-  if (type == Number::f32)
+REHEARSE_BOTH void store(void* values, CudaNumber type, std::int64_t i, float value) {
+  if (type == CudaNumber::f32)
     static_cast<float*>(values)[i] = value;
   else
-    static_cast<std::uint16_t*>(values)[i] = type == Number::bf16 ? to_bf16(value) : to_f16(value);
+    static_cast<std::uint16_t*>(values)[i] =
+        type == CudaNumber::bf16 ? to_bf16(value) : to_f16(value);
 }
 
 struct Update {
-  Interval x;
+  CudaInterval x;
   REHEARSE_BOTH void operator()(std::int64_t i) const {
     const StepScalars scalars = *x.scalars;
     if (scalars.skip) {
@@ -46,7 +49,7 @@ struct Update {
 /// One lane of a block: of its elements lane, lane + lanes ... those in whole rows.
 struct LaneSquares {
   const void* values;
-  Number type;
+  CudaNumber type;
   std::int64_t elements;
   float* sums;
   REHEARSE_BOTH void operator()(std::int64_t at) const {
@@ -64,7 +67,7 @@ struct LaneSquares {
 /// The elements of a block that fill no row, then its lanes.
 struct BlockSquares {
   const void* values;
-  Number type;
+  CudaNumber type;
   std::int64_t elements;
   const float* lane_sums;
   double* sums;
@@ -122,13 +125,14 @@ struct Rescale {
 
 }  // namespace
 
-cudaError_t update(const Interval& interval, std::int64_t elements, cudaStream_t stream) {
+cudaError_t queue_update(const CudaInterval& interval, std::int64_t elements, cudaStream_t stream) {
   return each(elements, stream, Update{interval});
 }
 
-cudaError_t add_squares(const void* values, Number type, std::int64_t elements, bool first,
-                        float* lane_sums, double* block_sums, double* total, cudaStream_t stream) {
-  const std::int64_t blocks = blocks_of(elements);
+cudaError_t queue_squares(const void* values, CudaNumber type, std::int64_t elements, bool first,
+                          float* lane_sums, double* block_sums, double* total,
+                          cudaStream_t stream) {
+  const std::int64_t blocks = squares_blocks(elements);
   cudaError_t error = each(blocks * lanes, stream, LaneSquares{values, type, elements, lane_sums});
   if (error == cudaSuccess)
     error = each(blocks, stream, BlockSquares{values, type, elements, lane_sums, block_sums});
@@ -136,17 +140,18 @@ cudaError_t add_squares(const void* values, Number type, std::int64_t elements, 
   return error;
 }
 
-cudaError_t to_norm(const double* total, double scale, bool add, float* norm, cudaStream_t stream) {
+cudaError_t queue_norm(const double* total, double scale, bool add, float* norm,
+                       cudaStream_t stream) {
   return each(1, stream, ToNorm{total, scale, add, norm});
 }
 
-cudaError_t decide(const Decision& decision, const NormAndScale& gradients, SkipCount* skips,
-                   StepScalars* scalars, double* square_norm, cudaStream_t stream) {
+cudaError_t queue_decide(const Decision& decision, const NormAndScale& gradients, SkipCount* skips,
+                         StepScalars* scalars, double* square_norm, cudaStream_t stream) {
   return each(1, stream, Decide{decision, gradients, skips, scalars, square_norm});
 }
 
-cudaError_t rescale(const float* squares, float* state, cudaStream_t stream) {
+cudaError_t queue_rescale(const float* squares, float* state, cudaStream_t stream) {
   return each(1, stream, Rescale{squares, state});
 }
 
-}  // namespace rehearse::runtime::cuda
+}  // namespace rehearse::runtime

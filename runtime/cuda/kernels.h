@@ -8,12 +8,12 @@
 
 #include "runtime/kernels/elements.h"
 
-namespace rehearse::runtime::cuda {
+namespace rehearse::runtime {
 
-enum class Number : std::uint8_t { f32, bf16, f16 };
+enum class CudaNumber : std::uint8_t { f32, bf16, f16 };
 
 /// As OptimizerInterval, with the settings of the step.
-struct Interval {
+struct CudaInterval {
   StepFactors factors = {};
   const StepScalars* scalars = nullptr;
   void* param = nullptr;
@@ -21,24 +21,28 @@ struct Interval {
   void* moment1 = nullptr;
   void* moment2 = nullptr;
   float* master = nullptr;
-  Number param_type = Number::f32, grad_type = Number::f32, moment_type = Number::f32;
+  CudaNumber param_type = CudaNumber::f32, grad_type = CudaNumber::f32,
+             moment_type = CudaNumber::f32;
   bool fresh = false, adamw = true, frozen = false;
 };
-cudaError_t update(const Interval& interval, std::int64_t elements, cudaStream_t stream);
+cudaError_t queue_update(const CudaInterval& interval, std::int64_t elements, cudaStream_t stream);
 
-/// Elements whose squares are added up in fp32, in `lanes` sums; larger sums are in double.
-inline constexpr std::int64_t block = 4096, lanes = 16;
-inline std::int64_t blocks_of(std::int64_t elements) { return (elements + block - 1) / block; }
+/// Elements whose squares are added up in fp32, in `squares_lanes` sums; larger sums are in double.
+inline constexpr std::int64_t squares_block = 4096, squares_lanes = 16;
+inline std::int64_t squares_blocks(std::int64_t elements) {
+  return (elements + squares_block - 1) / squares_block;
+}
 
 /// total = (first ? 0 : total) + the sum of squares of `values`. Working memory: `lane_sums` has
-/// `lanes` numbers for each block, `block_sums` has one.
-cudaError_t add_squares(const void* values, Number type, std::int64_t elements, bool first,
-                        float* lane_sums, double* block_sums, double* total, cudaStream_t stream);
+/// `squares_lanes` numbers for each block, `block_sums` has one.
+cudaError_t queue_squares(const void* values, CudaNumber type, std::int64_t elements, bool first,
+                          float* lane_sums, double* block_sums, double* total, cudaStream_t stream);
 /// norm = (add ? norm : 0) + scale x total.
-cudaError_t to_norm(const double* total, double scale, bool add, float* norm, cudaStream_t stream);
+cudaError_t queue_norm(const double* total, double scale, bool add, float* norm,
+                       cudaStream_t stream);
 
-cudaError_t decide(const Decision& decision, const NormAndScale& gradients, SkipCount* skips,
-                   StepScalars* scalars, double* square_norm, cudaStream_t stream);
-cudaError_t rescale(const float* squares, float* state, cudaStream_t stream);
+cudaError_t queue_decide(const Decision& decision, const NormAndScale& gradients, SkipCount* skips,
+                         StepScalars* scalars, double* square_norm, cudaStream_t stream);
+cudaError_t queue_rescale(const float* squares, float* state, cudaStream_t stream);
 
-}  // namespace rehearse::runtime::cuda
+}  // namespace rehearse::runtime

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/communication/communicator.h"
 #include "runtime/kernels/optimizer.h"
 
 namespace rehearse::runtime {
+
+class Communicator;
 
 class Accelerator {
  public:

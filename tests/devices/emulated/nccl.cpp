@@ -1,7 +1,6 @@
 // NCCL over Unix sockets: a socket for each pair of members. A collective goes through its root, or
 // member 0. Each message begins with what the call is, which the receiver compares with its own.
-#include "nccl.h"
-
+#include <nccl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -11,6 +11,7 @@
 #include <functional>
 #include <numeric>
 
+#include "runtime/communication/communicator.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/device/load_device.h"
 #include "tests/runtime/comm_ranks.h"
