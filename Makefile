@@ -9,7 +9,7 @@ N ?= 10
 PART ?=
 SHELL := /bin/bash
 
-.PHONY: help setup simulator build configure demo tests test soak flaky validate lint lint-quick format bench fuzz gpu clean
+.PHONY: help setup simulator build configure demo tests test soak flaky validate lint lint-quick format bench fuzz gpu gpu-check clean
 
 help:
 	@echo "make demo     compare methods by simulation, then train a small model in real processes"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench    the speed figures"
 	@echo "make fuzz     fuzz every reader of files, SECONDS each (60)"
 	@echo "make gpu      the CUDA and NCCL plug-in (toolkit, or PyPI's nvcc)"
+	@echo "make gpu-check builds it and checks real training on this machine's GPUs"
 	@echo "make setup    only set up: Debian packages, SimGrid, LibTorch, Python environment"
 	@echo "make clean    remove the build folders (the cache of make setup stays)"
 
@@ -93,6 +94,9 @@ fuzz:
 
 gpu: configure
 	@tools/gpu
+
+gpu-check: gpu
+	@tools/gpu-check
 
 clean:
 	rm -rf build build-*

@@ -1,19 +1,21 @@
-// Compares the kernels of the CUDA plug-in, as a CPU runs them (tests/devices/emulated), with the
-// functions of runtime/kernels that they stand for: the same bits for all types and sizes.
+// Compares the kernels of the CUDA plug-in with the functions of runtime/kernels that they stand
+// for: the same bits for all types and sizes. They run on the CPU (tests/devices/emulated), or on a
+// GPU with REHEARSE_TEST_DEVICE=cuda.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <random>
 #include <vector>
 
-#include "runtime/device/accelerator.h"
 #include "runtime/device/load_device.h"
 #include "runtime/kernels/floats.h"
 #include "tests/runtime/comm_ranks.h"
+#include "tests/runtime/cuda/gpu.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -27,8 +29,32 @@ class CudaKernels : public testing::Test {
   ~CudaKernels() override { control_.finish(); }
   Accelerator& gpu() { return *device_->accelerator(); }
 
+  /// Memory of the device with these bytes.
+  std::shared_ptr<std::byte> there(const void* bytes, std::size_t size) {
+    auto memory = device_->allocate(static_cast<std::int64_t>(size));
+    device_->store(memory.get(), static_cast<const std::byte*>(bytes),
+                   static_cast<std::int64_t>(size));
+    return memory;
+  }
+  template <class T>
+  std::shared_ptr<std::byte> there(const T& value) {
+    return there(&value, sizeof value);
+  }
+  template <class T>
+  T back(const std::shared_ptr<std::byte>& memory) {
+    T value{};
+    device_->fetch(memory.get(), reinterpret_cast<std::byte*>(&value), sizeof value);
+    return value;
+  }
+  std::vector<std::byte> back(const std::shared_ptr<std::byte>& memory, std::size_t size) {
+    std::vector<std::byte> bytes(size);
+    device_->fetch(memory.get(), bytes.data(), static_cast<std::int64_t>(size));
+    return bytes;
+  }
+  void as_body(const std::function<void()>& work) { runtime::as_body(*device_, work); }
+
   Control control_{Environment{}, patient()};
-  std::unique_ptr<Device> device_ = make_device("emulated", 0, &control_);
+  std::unique_ptr<Device> device_ = make_device(test_gpu(), 0, &control_);
 };
 
 /// Normal numbers in the memory of a tensor of this type.
@@ -49,110 +75,133 @@ TEST_F(CudaKernels, MeasureTheSameNorm) {
   for (const DType type : floats)
     for (const std::int64_t count : {1, 15, 16, 17, 4095, 4096, 4097, 10'007, 65'536}) {
       const auto a = numbers(type, count, 1), b = numbers(DType::f32, count + 3, 2, 100);
-      const std::vector<Values> sources = {{a.data(), type, count},
-                                           {b.data(), DType::f32, count + 3}};
+      const auto a_there = there(a.data(), a.size()), b_there = there(b.data(), b.size());
       for (const bool add : {false, true}) {
-        float here = 3, there = 3;
-        measure(sources, 0.25, add, &here);
-        gpu().measure(sources, 0.25, add, &there);
-        EXPECT_EQ(std::bit_cast<int>(here), std::bit_cast<int>(there)) << count;
+        float here = 3;
+        measure(std::vector<Values>{{a.data(), type, count}, {b.data(), DType::f32, count + 3}},
+                0.25, add, &here);
+        const auto norm = there(3.0F);
+        as_body([&] {
+          gpu().measure(std::vector<Values>{{a_there.get(), type, count},
+                                            {b_there.get(), DType::f32, count + 3}},
+                        0.25, add, reinterpret_cast<float*>(norm.get()));
+        });
+        EXPECT_EQ(std::bit_cast<int>(here), std::bit_cast<int>(back<float>(norm))) << count;
       }
     }
 }
 
-/// The tensors of an update, twice: of the CPU and of the device.
-struct Weights {
-  DType param_type, grad_type, moment_type;
-  std::vector<std::byte> param, grad, moment1, moment2, master;
-  OptimizerInterval interval(std::int64_t count, bool with_master, bool fresh) {
-    return {.param = param.data(),
-            .grad = grad.data(),
-            .moment1 = moment1.data(),
-            .moment2 = moment2.data(),
-            .master = with_master ? reinterpret_cast<float*>(master.data()) : nullptr,
-            .param_type = param_type,
-            .grad_type = grad_type,
-            .moment_type = moment_type,
+/// What an update works on, in the host's memory: param, grad, moment1, moment2, master.
+using Tensors = std::array<std::vector<std::byte>, 5>;
+
+struct UpdateCase {
+  DType param = DType::f32, grad = DType::f32, moment = DType::f32;
+  bool sgd = false, master = false, frozen = false, skip = false;
+  OptimizerInterval interval(const std::array<std::byte*, 5>& at, std::int64_t count) const {
+    return {.param = at[0],
+            .grad = at[1],
+            .moment1 = at[2],
+            .moment2 = at[3],
+            .master = master ? reinterpret_cast<float*>(at[4]) : nullptr,
+            .param_type = param,
+            .grad_type = grad,
+            .moment_type = moment,
             .elements = count,
-            .fresh = fresh};
+            .fresh = master};
   }
 };
 
-TEST_F(CudaKernels, UpdateToTheSameWeights) {
-  constexpr std::int64_t count = 5001;
-  int compared = 0;
+std::vector<UpdateCase> update_cases() {
+  std::vector<UpdateCase> all;
   for (const DType param : floats)
     for (const DType grad : floats)
       for (const DType moment : {DType::f32, DType::bf16})
-        for (const auto kind : {plan::Optimizer::adamw, plan::Optimizer::sgd})
-          for (const bool master : {false, true})
-            for (const std::int64_t frozen : {0, 2})
-              for (const bool skip : {false, true}) {
-                if (frozen > 0 && kind == plan::Optimizer::sgd) continue;
-                Weights here{param,
-                             grad,
-                             moment,
-                             numbers(param, count, 1),
-                             numbers(grad, count, 2),
-                             numbers(moment, count, 3),
-                             numbers(moment, count, 4, 1e-3F),
-                             numbers(DType::f32, count, 5)};
-                // A second moment is never negative.
-                if (moment == DType::f32)
-                  for (std::int64_t i = 0; i < count; ++i) {
-                    auto& value = reinterpret_cast<float*>(here.moment2.data())[i];
-                    value = std::abs(value);
-                  }
-                else
-                  for (std::int64_t i = 0; i < count; ++i)
-                    reinterpret_cast<std::uint16_t*>(here.moment2.data())[i] &= 0x7fff;
-                Weights there = here;
-                const OptimizerStep step{
-                    .kind = kind, .lr = 1e-2, .weight_decay = 0.1, .step = 7, .frozen = frozen};
-                StepScalars scalars = scalars_of(step, 7, 0.5);
-                scalars.skip = skip;
-                update(step, here.interval(count, master, master), true, scalars);
-                gpu().update(step, there.interval(count, master, master), true, &scalars);
-                EXPECT_TRUE(here.param == there.param && here.moment1 == there.moment1 &&
-                            here.moment2 == there.moment2 && here.master == there.master)
-                    << "param " << static_cast<int>(param) << " grad " << static_cast<int>(grad)
-                    << " moment " << static_cast<int>(moment) << " sgd "
-                    << (kind == plan::Optimizer::sgd) << " master " << master << " frozen "
-                    << frozen << " skip " << skip;
-                ++compared;
-              }
-  EXPECT_EQ(compared, 3 * 3 * 2 * 3 * 2 * 2);
+        for (const unsigned bits : {0U, 1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 10U, 11U})
+          all.push_back({.param = param,
+                         .grad = grad,
+                         .moment = moment,
+                         .sgd = bits >= 8,
+                         .master = (bits & 1U) != 0,
+                         .frozen = bits < 8 && (bits & 4U) != 0,
+                         .skip = (bits & 2U) != 0});
+  return all;
+}
+
+TEST_F(CudaKernels, UpdateToTheSameWeights) {
+  constexpr std::int64_t count = 5001;
+  for (const UpdateCase& one : update_cases()) {
+    Tensors here{numbers(one.param, count, 1), numbers(one.grad, count, 2),
+                 numbers(one.moment, count, 3), numbers(one.moment, count, 4, 1e-3F),
+                 numbers(DType::f32, count, 5)};
+    // A second moment is never negative: without the bits of signs.
+    const auto size = static_cast<std::size_t>(size_of(one.moment));
+    for (std::size_t i = size - 1; i < here[3].size(); i += size) here[3][i] &= std::byte{0x7f};
+    std::array<std::shared_ptr<std::byte>, 5> memory;
+    std::array<std::byte*, 5> at_here = {}, at_there = {};
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      memory[i] = there(here[i].data(), here[i].size());
+      at_here[i] = here[i].data(), at_there[i] = memory[i].get();
+    }
+    const OptimizerStep step{.kind = one.sgd ? plan::Optimizer::sgd : plan::Optimizer::adamw,
+                             .lr = 1e-2,
+                             .weight_decay = 0.1,
+                             .step = 7,
+                             .frozen = one.frozen ? 2 : 0};
+    StepScalars scalars = scalars_of(step, 7, 0.5);
+    scalars.skip = one.skip;
+    update(step, one.interval(at_here, count), true, scalars);
+    const auto scalars_there = there(scalars);
+    as_body([&] {
+      gpu().update(step, one.interval(at_there, count), true,
+                   reinterpret_cast<const StepScalars*>(scalars_there.get()));
+    });
+    for (std::size_t i = 0; i < here.size(); ++i)
+      EXPECT_TRUE(back(memory[i], here[i].size()) == here[i])
+          << "tensor " << i << " param " << static_cast<int>(one.param) << " grad "
+          << static_cast<int>(one.grad) << " moment " << static_cast<int>(one.moment) << " sgd "
+          << one.sgd << " master " << one.master << " frozen " << one.frozen << " skip "
+          << one.skip;
+  }
 }
 
 TEST_F(CudaKernels, DecideAndRescaleAlike) {
   for (const float squares : {0.0F, 4.0F, 1e20F, std::numeric_limits<float>::infinity()})
     for (const float scale : {1.0F, 65536.0F}) {
-      const NormAndScale gradients{.squares = &squares, .loss_scale = &scale};
-      SkipCount skips_here{.skipped = 1, .last = 3}, skips_there = skips_here;
-      StepScalars here, there;
-      double norm_here = -1, norm_there = -1;
+      SkipCount skips{.skipped = 1, .last = 3};
+      StepScalars scalars;
+      double norm = -1;
+      const auto squares_there = there(squares), scale_there = there(scale);
+      const auto skips_there = there(skips), scalars_there = there(scalars);
+      const auto norm_there = there(norm);
       const OptimizerStep step{.lr = 1e-3, .step = 9};
-      decide(step, gradients, 1, skips_here, here, &norm_here);
-      gpu().decide(step, gradients, 1, &skips_there, &there, &norm_there);
-      EXPECT_EQ(norm_here, norm_there);
-      EXPECT_EQ(skips_here.skipped, skips_there.skipped);
-      EXPECT_EQ(skips_here.last, skips_there.last);
-      EXPECT_EQ(here.grad_scale, there.grad_scale);
-      EXPECT_EQ(here.step_size, there.step_size);
-      EXPECT_EQ(here.root_correction, there.root_correction);
-      EXPECT_EQ(here.skip, there.skip);
-      float state_here[] = {scale, 1999}, state_there[] = {scale, 1999};
-      rescale(&squares, state_here);
-      gpu().rescale(&squares, state_there);
-      EXPECT_EQ(state_here[0], state_there[0]);
-      EXPECT_EQ(state_here[1], state_there[1]);
+      decide(step, {.squares = &squares, .loss_scale = &scale}, 1, skips, scalars, &norm);
+      std::array<float, 2> state = {scale, 1999};
+      const auto state_there = there(state);
+      rescale(&squares, state.data());
+      as_body([&] {
+        const auto* const numbers = reinterpret_cast<const float*>(squares_there.get());
+        gpu().decide(
+            step,
+            {.squares = numbers, .loss_scale = reinterpret_cast<const float*>(scale_there.get())},
+            1, reinterpret_cast<SkipCount*>(skips_there.get()),
+            reinterpret_cast<StepScalars*>(scalars_there.get()),
+            reinterpret_cast<double*>(norm_there.get()));
+        gpu().rescale(numbers, reinterpret_cast<float*>(state_there.get()));
+      });
+      EXPECT_EQ(norm, back<double>(norm_there));
+      EXPECT_EQ(skips.skipped, back<SkipCount>(skips_there).skipped);
+      EXPECT_EQ(skips.last, back<SkipCount>(skips_there).last);
+      const auto found = back<StepScalars>(scalars_there);
+      EXPECT_EQ(scalars.grad_scale, found.grad_scale);
+      EXPECT_EQ(scalars.step_size, found.step_size);
+      EXPECT_EQ(scalars.root_correction, found.root_correction);
+      EXPECT_EQ(scalars.skip, found.skip);
+      EXPECT_EQ(state, (back<std::array<float, 2>>(state_there)));
     }
 }
 
 TEST_F(CudaKernels, MemoryIsZeroAndTooMuchIsRefused) {
-  const auto memory = device_->allocate(1000);
-  EXPECT_TRUE(std::all_of(memory.get(), memory.get() + 1000,
-                          [](std::byte one) { return one == std::byte{0}; }));
+  EXPECT_EQ(back(device_->allocate(1000), 1000), std::vector<std::byte>(1000));
   try {
     device_->allocate(std::int64_t{1} << 50);
     FAIL() << "1 PiB was given";
