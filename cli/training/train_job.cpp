@@ -134,22 +134,26 @@ nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary&
   for (const auto& [folder, loss] : s.evaluated) evaluated[folder] = loss;
   nlohmann::ordered_json out{{"schema_version", 1}, {"method", job.plan.method}};
   study::add_subject(study::subject_of(job.model, job.cluster, job.plan), out);
-  out.update(nlohmann::ordered_json{{"world_size", job.plan.mesh.world_size()},
-                                    {"first_step", s.first_step},
-                                    {"end_step", s.end_step},
-                                    {"first_loss", s.first_loss},  // NaN is written as null
-                                    {"last_loss", s.last_loss},
-                                    {"validation_loss", s.validation_loss},
-                                    {"evaluated", std::move(evaluated)},
-                                    {"losses", s.losses},
-                                    {"step_times_s", s.step_times},
-                                    {"median_step_s", known(s.median_step_s)},
-                                    {"tokens_per_s", known(s.tokens_per_s)},
-                                    {"mfu", known(s.mfu)},
-                                    {"bytes_sent_by_rank_0", s.bytes_sent},
-                                    {"plan_changes", std::move(changes)},
-                                    {"checkpoint", s.checkpoint},
-                                    {"signal", s.signal}});
+  out.update(nlohmann::ordered_json{
+      {"world_size", job.plan.mesh.world_size()},
+      {"first_step", s.first_step},
+      {"end_step", s.end_step},
+      {"first_loss", s.first_loss},  // NaN is written as null
+      {"last_loss", s.last_loss},
+      {"validation_loss", s.validation_loss},
+      {"evaluated", std::move(evaluated)},
+      {"losses", s.losses},
+      {"step_times_s", s.step_times},
+      {"median_step_s", known(s.median_step_s)},
+      {"tokens_per_s", known(s.tokens_per_s)},
+      {"mfu", known(s.mfu)},
+      {"bytes_sent_by_rank_0", s.bytes_sent},
+      {"peak_device_bytes_of_rank_0", s.peak_device_bytes > 0
+                                          ? nlohmann::ordered_json(s.peak_device_bytes)
+                                          : nlohmann::ordered_json()},
+      {"plan_changes", std::move(changes)},
+      {"checkpoint", s.checkpoint},
+      {"signal", s.signal}});
   return out;
 }
 

@@ -55,7 +55,9 @@ void set_default(const char* variable, const std::string& value) {
 }  // namespace
 
 CudaDevice::CudaDevice(Control& control)
-    : watch_(std::make_shared<Watch>(control)), index_(choose_device(control.environment())) {
+    : watch_(std::make_shared<Watch>(control)),
+      index_(choose_device(control.environment())),
+      allocated_(std::make_shared<Most>()) {
   check_cuda(cudaSetDevice(index_), "cudaSetDevice");
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index_));
   // Kernels of several communicators run in the order in which the host issues them.
@@ -116,7 +118,12 @@ std::shared_ptr<std::byte> CudaDevice::allocate(std::int64_t bytes) {
   }
   check_cuda(error, "cudaMalloc");
   std::shared_ptr<std::byte> out(static_cast<std::byte*>(memory),
-                                 [](std::byte* at) { cudaFree(at); });
+                                 [count = allocated_, size](std::byte* at) {
+                                   cudaFree(at);
+                                   count->now -= static_cast<std::int64_t>(size);
+                                 });
+  allocated_->now += static_cast<std::int64_t>(size);
+  allocated_->most = std::max(allocated_->most.load(), allocated_->now.load());
   check_cuda(cudaMemset(memory, 0, size), "cudaMemset");
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   return out;
@@ -129,6 +136,13 @@ std::shared_ptr<std::byte> CudaDevice::pinned(std::int64_t bytes) {
              "cudaHostAlloc");
   std::memset(memory, 0, size);
   return {static_cast<std::byte*>(memory), [](std::byte* at) { cudaFreeHost(at); }};
+}
+
+std::int64_t CudaDevice::peak_bytes() {
+  const auto stats =
+      c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index_));
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return allocated_->most + stats.allocated_bytes[all].peak;
 }
 
 void CudaDevice::fetch(const std::byte* inside, std::byte* to, std::int64_t bytes) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -45,6 +46,7 @@ class CudaDevice : public Device, public Accelerator {
 
   int cuda_index() const override;
   std::shared_ptr<std::byte> pinned(std::int64_t bytes) override;
+  std::int64_t peak_bytes() override;
   void copy(void* to, const void* from, std::int64_t bytes) override;
   void finish() override;
   void begin_timing() override;
@@ -60,11 +62,15 @@ class CudaDevice : public Device, public Accelerator {
                                              std::vector<Id> ranks) override;
 
  private:
+  struct Most {
+    std::atomic<std::int64_t> now = 0, most = 0;
+  };
   using Span = std::pair<cudaEvent_t, cudaEvent_t>;
   void share_device();
 
   std::shared_ptr<Watch> watch_;
   int index_;
+  std::shared_ptr<Most> allocated_;  // bytes of `allocate`
   std::mutex timing_ = {};
   std::deque<Span> timed_ = {};  // begun, oldest first
   std::vector<Span> unused_ = {};

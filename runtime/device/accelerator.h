@@ -23,6 +23,9 @@ class Accelerator {
   virtual int cuda_index() const = 0;
   /// Memory of the host, filled with 0, that queued work reads and writes as the device's own.
   virtual std::shared_ptr<std::byte> pinned(std::int64_t bytes) = 0;
+  /// The most bytes of its memory that were in use at once: what Device::allocate gave, and what
+  /// LibTorch allocated in bodies.
+  virtual std::int64_t peak_bytes() = 0;
 
   // Only running bodies call these.
 

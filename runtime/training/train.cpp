@@ -147,6 +147,8 @@ class Trainer {
     add_trace();
     trace_.close();
     summary.bytes_sent = sent_before_ + current_->executor.bytes_sent();
+    if (Accelerator* const accelerator = device_->accelerator())
+      summary.peak_device_bytes = accelerator->peak_bytes();
     progress_.summarise(summary);
     progress_.finish(summary);
     return summary;

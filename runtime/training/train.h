@@ -69,7 +69,8 @@ struct TrainSummary {
   double median_step_s = 0, tokens_per_s = 0, mfu = 0;  // of the steps in `step_times`; mfu 0:
                                                         // the devices' peak is not known
   std::int64_t bytes_sent = 0;                          // by this rank
-  std::string checkpoint = {};  // the last one saved, or the one resumed from; empty: none
+  std::int64_t peak_device_bytes = 0;  // of this rank's accelerator (peak_bytes); 0: it has none
+  std::string checkpoint = {};         // the last one saved, or the one resumed from; empty: none
   std::vector<Replacement> replacements = {};
   std::vector<tensors::LayerVariance> variances = {};  // gradient variances; empty: not observed
   int signal = 0;                                      // the signal that ended the run; 0: none

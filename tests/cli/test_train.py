@@ -199,6 +199,8 @@ class Train(TrainingCase):
             done = self.rehearse("train", self.job(folder=folder), "--nproc", "2", "--set", f"run.device={device}")
             named = {"queues": "trains on the device queues", "emulated": "trains on the device cuda:0 (emulated)"}
             self.assertTrue(named.get(device, "step") in done.stdout, done.stdout)
+        memory = self.json("train", self.job(2), "--nproc", "2", "--set", "run.device=emulated")["peak_device_bytes_of_rank_0"]
+        self.assertGreater(memory, 4 * 4 * 100_000)  # weights, gradients and two moments of gpt-tiny, in fp32
         shards = {device: sorted((self.tmp / device / "out").glob("step-*/*.safetensors")) for device in devices}
         self.assertGreater(len(shards["cpu"]), 1)
         for device in devices[1:]:
