@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "engine/base/errors.h"
-#include "engine/base/names.h"
 #include "engine/link/workspace.h"
 #include "engine/model/context.h"
 #include "engine/model/tensor_split.h"
@@ -102,13 +100,6 @@ Operations::Operations(const link::LinkedProgram& linked, const model::ModelSpec
 
 Operations::~Operations() = default;
 
-std::shared_ptr<std::byte> Operations::host_memory(std::size_t bytes) const {
-  if (accelerator_ != nullptr) return accelerator_->pinned(static_cast<std::int64_t>(bytes));
-  const auto memory = std::make_shared<std::vector<std::max_align_t>>(
-      (bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
-  return {memory, reinterpret_cast<std::byte*>(memory->data())};
-}
-
 void Operations::find_samples() {
   // The samples of the global batch are dealt to data-parallel places in order: this rank's samples
   // begin after those of all earlier places.
@@ -197,38 +188,6 @@ void Operations::prepare(Id id) {
       p->op->work);
   p->on_host = accelerator_ != nullptr && computes_on_host(*p);
   ops_.push_back(std::move(p));
-}
-
-bool Operations::computes_on_host(const Prepared& p) const {
-  const bool touches_host = std::ranges::any_of(p.operands, [&](const Operand& operand) {
-    return role_.storages[operand.storage].place == program::Place::host;
-  });
-  return std::visit(program::overloaded{
-                        [&](const program::Kernel& kernel) {
-                          return touches_host || (kernel.kind != program::KernelKind::measure &&
-                                                  kernel.kind != program::KernelKind::rescale &&
-                                                  kernel.kind != program::KernelKind::cast);
-                        },
-                        [&](const program::Update&) { return touches_host; },
-                        [&](const program::Collective&) { return p.packets != nullptr; },
-                        [](const program::Put&) { return true; },
-                        [](const program::Take&) { return true; },
-                        [](const auto&) { return false; },
-                    },
-                    p.op->work);
-}
-
-std::vector<std::string> Operations::host_work() const {
-  std::set<std::string> names;
-  for (const auto& p : ops_) {
-    if (!p->on_host) continue;
-    const auto* const kernel = std::get_if<program::Kernel>(&p->op->work);
-    if (kernel != nullptr)
-      names.emplace(name_of(kernel->kind));
-    else
-      names.insert(std::holds_alternative<program::Update>(p->op->work) ? "update" : "messages");
-  }
-  return {names.begin(), names.end()};
 }
 
 void Operations::prepare_compute(Prepared& p, const program::Compute& compute) {
