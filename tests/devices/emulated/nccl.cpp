@@ -1,18 +1,11 @@
 // NCCL over Unix sockets: a socket for each pair of members. A collective goes through its root, or
 // member 0. Each message begins with what the call is, which the receiver compares with its own.
 #include <nccl.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -22,6 +15,7 @@
 #include <vector>
 
 #include "runtime/kernels/elements.h"
+#include "tests/devices/emulated/comm.h"
 
 namespace {
 
@@ -35,13 +29,6 @@ std::size_t size_of(ncclDataType_t type) {
   return type == ncclFloat16 || type == ncclBfloat16 ? 2 : 4;
 }
 
-/// What a call is. Both ends of a message must agree.
-struct Call {
-  std::int32_t kind = 0, type = 0, root = 0, number = 0;
-  std::int64_t count = 0;
-  friend bool operator==(const Call&, const Call&) = default;
-};
-
 /// Sockets that wait for members, by the path in an id.
 std::mutex listening_lock;
 std::map<std::string, int> listening;
@@ -49,139 +36,6 @@ std::map<std::string, int> listening;
 thread_local int group_depth = 0;
 thread_local std::vector<std::function<ncclResult_t()>> sends, others;  // of the open group
 std::atomic<int> live = 0;                                              // communicators
-
-}  // namespace
-
-struct EmulatedComm {
-  int rank = 0, ranks = 1;
-  std::vector<int> peers = {};  // sockets, by member; -1: this one
-  std::atomic<ncclResult_t> state = ncclInProgress;
-  std::string error = {};
-  std::int32_t number = 0;                             // of collectives
-  std::vector<std::int32_t> sent = {}, received = {};  // messages from member to member
-  std::thread connecting = {};
-  // Messages from this member to itself.
-  std::mutex own_lock = {};
-  std::condition_variable own_came = {};
-  std::deque<std::vector<char>> own = {};
-
-  ~EmulatedComm() {
-    if (connecting.joinable()) connecting.join();
-    for (const int peer : peers)
-      if (peer >= 0) close(peer);
-  }
-
-  ncclResult_t fail(ncclResult_t result, const std::string& what) {
-    error = what;
-    return state = result;
-  }
-
-  ncclResult_t put(int to, const Call& call, const void* data, std::size_t bytes) {
-    if (to == rank) {
-      const std::lock_guard lock(own_lock);
-      own.emplace_back(static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
-      own_came.notify_all();
-      return ncclSuccess;
-    }
-    const auto write_all = [&](const void* from, std::size_t n) {
-      for (const char* at = static_cast<const char*>(from); n > 0;) {
-        const ssize_t done = send(peers[static_cast<std::size_t>(to)], at, n, MSG_NOSIGNAL);
-        if (done <= 0) return false;
-        at += done;
-        n -= static_cast<std::size_t>(done);
-      }
-      return true;
-    };
-    if (write_all(&call, sizeof call) && write_all(data, bytes)) return ncclSuccess;
-    return fail(ncclRemoteError, "member " + std::to_string(to) + " is gone");
-  }
-
-  ncclResult_t get(int from, const Call& call, void* data, std::size_t bytes) {
-    if (from == rank) {
-      std::unique_lock lock(own_lock);
-      own_came.wait(lock, [&] { return !own.empty(); });
-      std::memcpy(data, own.front().data(), bytes);
-      own.pop_front();
-      return ncclSuccess;
-    }
-    const auto read_all = [&](void* to, std::size_t n) {
-      for (char* at = static_cast<char*>(to); n > 0;) {
-        const ssize_t done = recv(peers[static_cast<std::size_t>(from)], at, n, 0);
-        if (done <= 0) return false;
-        at += done;
-        n -= static_cast<std::size_t>(done);
-      }
-      return true;
-    };
-    Call other;
-    if (!read_all(&other, sizeof other))
-      return fail(ncclRemoteError, "member " + std::to_string(from) + " is gone");
-    if (other != call)
-      return fail(ncclInvalidUsage, "member " + std::to_string(from) + " made another call");
-    if (read_all(data, bytes)) return ncclSuccess;
-    return fail(ncclRemoteError, "member " + std::to_string(from) + " is gone");
-  }
-};
-
-namespace {
-
-int connect_to(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return fd;
-  close(fd);
-  return -1;
-}
-
-int listen_at(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(fd, 64) == 0)
-    return fd;
-  close(fd);
-  return -1;
-}
-
-/// A socket to each other member: a member listens for those of higher ranks. Member 0 has listened
-/// since it made the id; the others' sockets come into being in this call, so whoever connects
-/// tries until they are there.
-void connect_members(EmulatedComm* comm, const std::string& path) {
-  const auto own = [&](int rank) { return path + "." + std::to_string(rank); };
-  int listener = -1;
-  if (comm->rank == 0) {
-    const std::lock_guard lock(listening_lock);
-    listener = listening.at(path);
-    listening.erase(path);
-  } else {
-    listener = listen_at(own(comm->rank));
-  }
-  bool good = listener >= 0;
-  for (int peer = 0; good && peer < comm->rank; ++peer) {
-    int fd = -1;
-    for (int tries = 0; fd < 0 && tries < 60'000; ++tries) {
-      fd = connect_to(peer == 0 ? path : own(peer));
-      if (fd < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    good = fd >= 0 && send(fd, &comm->rank, sizeof comm->rank, MSG_NOSIGNAL) == sizeof comm->rank;
-    comm->peers[static_cast<std::size_t>(peer)] = fd;
-  }
-  for (int left = comm->ranks - 1 - comm->rank; good && left > 0; --left) {
-    pollfd waiting{listener, POLLIN, 0};
-    int peer = -1;
-    const int fd =
-        poll(&waiting, 1, 60'000) == 1 ? accept4(listener, nullptr, nullptr, SOCK_CLOEXEC) : -1;
-    good = fd >= 0 && recv(fd, &peer, sizeof peer, MSG_WAITALL) == sizeof peer;
-    if (good) comm->peers[static_cast<std::size_t>(peer)] = fd;
-  }
-  if (listener >= 0) close(listener);
-  unlink(comm->rank == 0 ? path.c_str() : own(comm->rank).c_str());
-  if (comm->rank == 0) rmdir(path.substr(0, path.rfind('/')).c_str());
-  comm->state = good ? ncclSuccess : ncclSystemError;
-}
 
 /// sum += values, as a CPU of this project adds: rounded after each addition.
 void add(void* sum, const void* values, std::size_t count, ncclDataType_t type) {
@@ -284,7 +138,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id,
   comm->peers.assign(static_cast<std::size_t>(ranks), -1);
   comm->sent.resize(static_cast<std::size_t>(ranks));
   comm->received.resize(static_cast<std::size_t>(ranks));
-  comm->connecting = std::thread(connect_members, comm, std::string(id.internal));
+  int listener = -1;
+  if (rank == 0) {
+    const std::lock_guard lock(listening_lock);
+    listener = listening.at(id.internal);
+    listening.erase(id.internal);
+  }
+  comm->connecting = std::thread(connect_members, comm, std::string(id.internal), listener);
   if (config->blocking == 0) return ncclInProgress;
   comm->connecting.join();
   return comm->state;
