@@ -15,8 +15,8 @@ Client::Client(const Group& group, Id me) : group_(group), me_(me) {}
 
 void Client::turn(Round round) {
   if (done_ != static_cast<int>(round))
-    throw BackendError(fmt::format("client {} was asked out of turn for round {}", me_,
-                                   name_of(round)));
+    throw BackendError(
+        fmt::format("client {} was asked out of turn for round {}", me_, name_of(round)));
   ++done_;
 }
 
@@ -38,7 +38,8 @@ Message Client::share(const Message& keys) {
   while (!reader.done()) {
     const Id other = reader.id();
     if (!std::ranges::binary_search(near, other))
-      throw BackendError(fmt::format("client {} got a key of {}, which is no neighbour", me_, other));
+      throw BackendError(
+          fmt::format("client {} got a key of {}, which is no neighbour", me_, other));
     Peer& peer = peers_[other];
     peer.mask_key = agreed_key(mask_pair_, reader.key());
     peer.seal_key = agreed_key(seal_pair_, reader.key());
@@ -80,8 +81,8 @@ Message Client::mask(const Message& shares, std::span<const std::uint32_t> level
   }
   peers_ = std::move(here);
   if (static_cast<int>(peers_.size()) + 1 < group_.settings.threshold)
-    throw BackendError(fmt::format("client {} got shares of {} others, too few for a sum", me_,
-                                   peers_.size()));
+    throw BackendError(
+        fmt::format("client {} got shares of {} others, too few for a sum", me_, peers_.size()));
   std::vector<std::uint32_t> masked(levels.begin(), levels.end());
   add_mask(masked, self_mask_, false);
   for (const auto& [other, peer] : peers_) add_mask(masked, peer.mask_key, other < me_);
@@ -99,8 +100,9 @@ Message Client::unmask(const Message& stayed) {
     throw BackendError(fmt::format("client {} was told of {} neighbours and has {}", me_,
                                    there.size(), peers_.size()));
   if (std::ranges::count(there, true) + 1 < group_.settings.threshold)
-    throw BackendError(fmt::format("client {} was told that {} neighbours stayed: too few for a sum",
-                                   me_, std::ranges::count(there, true)));
+    throw BackendError(
+        fmt::format("client {} was told that {} neighbours stayed: too few for a sum", me_,
+                    std::ranges::count(there, true)));
   Message out;
   put(out, own_share_);
   std::size_t at = 0;

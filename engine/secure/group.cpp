@@ -37,17 +37,18 @@ std::int64_t near(const Group& group, const Leaving& leaving, Id client, int rou
 Group group_of(Settings s) {
   constexpr int fewest = 3;
   if (s.clients < fewest)
-    throw InputError(fmt::format("method.dp: {}: of the sum of fewer than 3 clients, each learns "
-                                 "the other's weights; nearest: 3",
-                                 s.clients));
+    throw InputError(
+        fmt::format("method.dp: {}: of the sum of fewer than 3 clients, each learns "
+                    "the other's weights; nearest: 3",
+                    s.clients));
   const int others = s.clients - 1;
   if (s.neighbours == 0) s.neighbours = others;
   if (s.neighbours < 2 || s.neighbours > others)
     refuse_option("neighbours", s.neighbours, fmt::format("must be from 2 to {}", others));
   if (s.neighbours < others && s.neighbours % 2 != 0)
-    refuse_option("neighbours", s.neighbours,
-                  fmt::format("a ring has equally many on both sides; nearest: {}",
-                              s.neighbours - 1));
+    refuse_option(
+        "neighbours", s.neighbours,
+        fmt::format("a ring has equally many on both sides; nearest: {}", s.neighbours - 1));
   const int shares = s.neighbours + 1;
   if (s.threshold == 0) s.threshold = 2 * shares / 3 + 1;
   // A server that tells some clients that another one stayed and others that it left must not get

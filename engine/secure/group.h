@@ -37,7 +37,7 @@ struct Settings {
 
 /// Settings that were found good.
 struct Group {
-  Settings settings = {};                         // complete
+  Settings settings = {};                        // complete
   std::vector<std::vector<Id>> neighbours = {};  // by client, in ascending order
 };
 

@@ -11,7 +11,8 @@ namespace rehearse::secure {
 namespace {
 
 static_assert(sizeof(Key) == crypto_core_ed25519_SCALARBYTES);
-static_assert(sizeof(Key) == crypto_box_PUBLICKEYBYTES && sizeof(Key) == crypto_box_SEEDBYTES);
+static_assert(sizeof(Key) == crypto_box_PUBLICKEYBYTES);
+static_assert(sizeof(Key) == crypto_box_SEEDBYTES);
 static_assert(sealed_bytes == sizeof(Shares) + crypto_aead_chacha20poly1305_ietf_ABYTES);
 
 void begin() {
@@ -84,8 +85,7 @@ void add_mask(std::span<std::uint32_t> values, const Key& key, bool subtract) {
   static_assert(crypto_stream_chacha20_ietf_NONCEBYTES == no_nonce.size());
   std::array<std::uint32_t, words> mask;
   for (std::size_t at = 0; at < values.size(); at += words) {
-    const std::span<std::uint32_t> part =
-        values.subspan(at, std::min(words, values.size() - at));
+    const std::span<std::uint32_t> part = values.subspan(at, std::min(words, values.size() - at));
     mask.fill(0);
     auto* bytes = reinterpret_cast<unsigned char*>(mask.data());
     crypto_stream_chacha20_ietf_xor_ic(

@@ -64,9 +64,8 @@ class Writer {
       refs.push_back(program::ref(sent, Slot::target, Mode::write));
       const bool masks = static_cast<Round>(round) == Round::mask;
       role.op("work",
-              program::Pause{.seconds =
-                                 masks ? seconds(1 + near(client, static_cast<int>(Round::share)))
-                                       : 0},
+              program::Pause{
+                  .seconds = masks ? seconds(1 + near(client, static_cast<int>(Round::share))) : 0},
               std::move(refs));
       role.op("to_server", program::Send{.channel = up_, .peer = server},
               {program::ref(sent, Slot::source, Mode::read)});
@@ -84,7 +83,8 @@ class Writer {
     const std::vector<Id> here = senders(leaving_, round);
     std::vector<program::Ref> refs;
     for (const Id client : here) {
-      const Id got = message(server_, fmt::format("up{}.{}", round, client), traffic_[client].up[at]);
+      const Id got =
+          message(server_, fmt::format("up{}.{}", round, client), traffic_[client].up[at]);
       server_.op(fmt::format("from.{}", client), program::Recv{.channel = up_, .peer = client},
                  {program::ref(got, Slot::target, Mode::write)});
       refs.push_back(program::ref(got, Slot::source, Mode::read));
@@ -99,8 +99,7 @@ class Writer {
     server_.op("work", program::Pause{.seconds = unmasks ? seconds(opened_masks()) : 0},
                std::move(refs));
     for (std::size_t i = 0; i < here.size(); ++i)
-      server_.op(fmt::format("to.{}", here[i]),
-                 program::Send{.channel = down_, .peer = here[i]},
+      server_.op(fmt::format("to.{}", here[i]), program::Send{.channel = down_, .peer = here[i]},
                  {program::ref(answers[i], Slot::source, Mode::read)});
   }
 

@@ -2,8 +2,8 @@
 // All messages of a client and an answer are transfers of their own, so clients contend for the
 // server's links. Masks take time where a rate is given; all other work takes none.
 //
-//   client i   work | to_server | from_server      work.r = pause: reads answer r - 1, makes message r
-//   server     from.i ... | work | to.i ...        work.r = pause: reads all messages r, makes answers
+//   client i   work | to_server | from_server   work.r reads answer r - 1 and makes message r
+//   server     from.i ... | work | to.i ...     work.r reads all messages r and makes the answers
 #pragma once
 #include "engine/base/units.h"
 #include "engine/program/program.h"

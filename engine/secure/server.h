@@ -44,8 +44,8 @@ class Server {
   int round_ = 0;
   std::vector<Id> here_ = {};  // clients that have sent in this round
   std::map<Id, Keys> keys_ = {};
-  std::map<Id, std::map<Id, Message>> sealed_ = {};             // [to][from]
-  std::vector<Id> shared_ = {}, counted_ = {};                  // sent in rounds share and mask
+  std::map<Id, std::map<Id, Message>> sealed_ = {};            // [to][from]
+  std::vector<Id> shared_ = {}, counted_ = {};                 // sent in rounds share and mask
   std::map<Id, std::vector<std::pair<Id, Key>>> opened_ = {};  // [owner]: holder, share
   std::vector<std::uint32_t> sum_ = {};
   Message mean_ = {};

@@ -52,8 +52,9 @@ Key opened_from(const test::PlayedRound& played, const Group& group, Id owner, i
     if (static_cast<int>(shares.size()) == count) break;
     const std::vector<Id>& near = group.neighbours[holder];
     const std::size_t place =
-        holder == owner ? 0
-                        : 1 + static_cast<std::size_t>(std::ranges::find(near, owner) - near.begin());
+        holder == owner
+            ? 0
+            : 1 + static_cast<std::size_t>(std::ranges::find(near, owner) - near.begin());
     Key share = {};
     std::memcpy(share.data(), message.data() + place * sizeof share, sizeof share);
     shares.emplace_back(holder, share);
@@ -171,10 +172,7 @@ TEST(SecureAttack, ClientsAnswerOnce) {
   EXPECT_NE(said([&] { all[1].mask(answers.at(1), in.levels[1]); }).find("out of turn"),
             std::string::npos);
   answers = server.close();
-  EXPECT_NE(said([&] {
-              Client(all[1]).unmask(Message(4, 0));
-            }).find("too few"),
-            std::string::npos);
+  EXPECT_NE(said([&] { Client(all[1]).unmask(Message(4, 0)); }).find("too few"), std::string::npos);
   all[1].unmask(answers.at(1));
   EXPECT_NE(said([&] { all[1].unmask(answers.at(1)); }).find("out of turn"), std::string::npos);
 }

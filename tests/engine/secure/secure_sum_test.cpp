@@ -110,8 +110,8 @@ TEST(SecureSum, NeedsEnoughShares) {
   EXPECT_NE(test::message_of([&] { check_leaving(group, leaving); }).find("--drop"),
             std::string::npos);
   const Inputs in = inputs(group);
-  const std::string said = test::message_of<BackendError>(
-      [&] { test::play(group, leaving, in.weights, in.levels); });
+  const std::string said =
+      test::message_of<BackendError>([&] { test::play(group, leaving, in.weights, in.levels); });
   EXPECT_NE(said.find("has 4 shares, and 5 are needed"), std::string::npos) << said;
 }
 
