@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "engine/base/errors.h"
@@ -57,7 +58,7 @@ Group group_of(Settings s) {
     refuse_option("threshold", s.threshold,
                   fmt::format("must be from {} to {}: more than half of the {} shares of a secret",
                               shares / 2 + 1, shares, shares));
-  if (!(s.ring.clip > 0 && s.ring.clip <= 1e30))
+  if (std::isnan(s.ring.clip) || s.ring.clip <= 0 || s.ring.clip > 1e30)
     refuse_option("clip", s.ring.clip, "must be above 0, and at most 1e30");
   const std::uint32_t most = most_levels(s.clients);
   if (s.ring.levels < 2 || s.ring.levels > most)
