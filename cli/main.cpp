@@ -83,6 +83,7 @@ int main_of(int argc, char** argv) {
   add_sweep(app, context);
   add_plan(app, context);
   add_collective(app, context);
+  add_aggregate(app, context);
   add_faults(app, context);
   add_validate(app, context);
   add_calibrate(app, context);

@@ -16,6 +16,7 @@ void add_compare(CLI::App& app, Context& context);
 void add_sweep(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
 void add_collective(CLI::App& app, Context& context);
+void add_aggregate(CLI::App& app, Context& context);
 void add_faults(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
 void add_calibrate(CLI::App& app, Context& context);

@@ -24,6 +24,7 @@ ENGINE = [
     "engine/job",
     "engine/execution",
     "engine/migration",
+    "engine/secure",
     "engine/planner",
     "engine/goodput",
 ]

@@ -1,0 +1,201 @@
+#include "study/aggregation_run.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "engine/base/errors.h"
+#include "engine/base/random.h"
+#include "engine/secure/client.h"
+#include "engine/secure/server.h"
+
+namespace rehearse::study {
+namespace {
+
+std::vector<float> drawn_weights(const secure::Settings& settings, Id client) {
+  const RandomKey key = random_key(settings.seed, Draw::test, client, 0);
+  std::vector<float> out(static_cast<std::size_t>(settings.elements));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(2 * random_uniform(key, static_cast<std::uint32_t>(i)) - 1);
+  return out;
+}
+
+/// Whether all bytes went through; false at the end of the stream.
+bool pass(int socket, unsigned char* bytes, std::size_t size, bool sends) {
+  while (size > 0) {
+    const ssize_t n =
+        sends ? send(socket, bytes, size, MSG_NOSIGNAL) : recv(socket, bytes, size, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes += n;
+    size -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+bool write_message(int socket, const secure::Message& message) {
+  std::uint64_t size = message.size();
+  secure::Message copy = message;
+  return pass(socket, reinterpret_cast<unsigned char*>(&size), sizeof size, true) &&
+         pass(socket, copy.data(), copy.size(), true);
+}
+
+std::optional<secure::Message> read_message(int socket, std::size_t most) {
+  std::uint64_t size = 0;
+  if (!pass(socket, reinterpret_cast<unsigned char*>(&size), sizeof size, false) || size > most)
+    return std::nullopt;
+  secure::Message out(size);
+  if (!pass(socket, out.data(), out.size(), false)) return std::nullopt;
+  return out;
+}
+
+/// A client's whole life in its process.
+void be_client(const secure::Group& group, Id me, int leaves, double weight, int socket,
+               std::size_t most) {
+  secure::Client client(group, me);
+  secure::Message answer;
+  for (int round = 0; round < std::min(leaves, secure::rounds); ++round) {
+    secure::Message message;
+    switch (static_cast<secure::Round>(round)) {
+      case secure::Round::advertise:
+        message = client.advertise();
+        break;
+      case secure::Round::share:
+        message = client.share(answer);
+        break;
+      case secure::Round::mask:
+        message = client.mask(
+            answer, levels_of(drawn_weights(group.settings, me), weight, group.settings.ring));
+        break;
+      case secure::Round::unmask:
+        message = client.unmask(answer);
+        break;
+    }
+    if (!write_message(socket, message)) return;
+    std::optional<secure::Message> got = read_message(socket, most);
+    if (!got) return;
+    answer = std::move(*got);
+  }
+}
+
+/// A client's process, and the server's end of its socket.
+class Process {
+ public:
+  template <class Work>
+  explicit Process(const Work& work) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      throw BackendError(fmt::format("no socket for a client: {}", std::strerror(errno)));
+    socket_ = ends[0];
+    const pid_t parent = getpid();
+    std::fflush(nullptr);  // otherwise the child would write the parent's buffers a second time
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      close(socket_);
+      try {
+        work(ends[1]);
+      } catch (const std::exception& error) {
+        fmt::print(stderr, "a client of the secure sum: {}\n", error.what());
+        _exit(1);
+      }
+      _exit(0);
+    }
+    close(ends[1]);
+    if (pid_ < 0) {
+      close(socket_);
+      throw BackendError(fmt::format("no process for a client: {}", std::strerror(errno)));
+    }
+  }
+  Process(Process&&) = delete;
+  ~Process() {
+    close(socket_);
+    kill(pid_, SIGKILL);
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  int socket() const { return socket_; }
+
+ private:
+  pid_t pid_ = 0;
+  int socket_ = -1;
+};
+
+/// What the sum and the mean should be, from the same draws.
+void compare(AggregationRun& out, const secure::Group& group, const std::vector<double>& weights,
+             const secure::Server& server, const std::vector<float>& mean) {
+  std::vector<std::uint32_t> sum(mean.size());
+  std::vector<double> exact(mean.size());
+  double all = 0;
+  for (const Id client : server.counted()) {
+    const std::vector<float> values = drawn_weights(group.settings, client);
+    const std::vector<std::uint32_t> levels =
+        levels_of(values, weights[client], group.settings.ring);
+    all += weights[client];
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += levels[i];
+      exact[i] += weights[client] * values[i];
+    }
+  }
+  out.counted = static_cast<int>(server.counted().size());
+  out.exact = server.sum() == sum;
+  for (std::size_t i = 0; i < mean.size(); ++i)
+    out.error = std::max(out.error, std::abs(mean[i] - exact[i] / all));
+}
+
+}  // namespace
+
+AggregationRun run_aggregation(const secure::Group& group, const secure::Leaving& leaving,
+                               const std::vector<double>& weights) {
+  const auto begin = std::chrono::steady_clock::now();
+  // Nobody sends more in one message: levels, a mean, or keys and shares of all others.
+  const auto most = static_cast<std::size_t>(4 * group.settings.elements +
+                                             128 * std::int64_t{group.settings.clients});
+  AggregationRun out;
+  out.traffic.resize(leaving.size());
+  std::vector<std::unique_ptr<Process>> clients;
+  for (Id id = 0; id < leaving.size(); ++id)
+    clients.push_back(std::make_unique<Process>(
+        [&](int socket) { be_client(group, id, leaving[id], weights[id], socket, most); }));
+  secure::Server server(group, weights);
+  std::vector<float> mean;
+  for (std::size_t round = 0; round < secure::rounds; ++round) {
+    for (Id id = 0; id < clients.size(); ++id) {
+      if (!clients[id]) continue;
+      const std::optional<secure::Message> message = read_message(clients[id]->socket(), most);
+      if (!message) {
+        clients[id].reset();
+        continue;
+      }
+      out.traffic[id].up[round] = static_cast<std::int64_t>(message->size());
+      server.take(id, *message);
+    }
+    for (const auto& [id, answer] : server.close()) {
+      if (mean.empty() && round + 1 == secure::rounds) mean = secure::read_mean(answer);
+      if (write_message(clients[id]->socket(), answer))
+        out.traffic[id].down[round] = static_cast<std::int64_t>(answer.size());
+      else
+        clients[id].reset();
+    }
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  out.seconds = took.count();
+  compare(out, group, weights, server, mean);
+  return out;
+}
+
+}  // namespace rehearse::study

@@ -1,0 +1,82 @@
+"""`rehearse aggregate`: predicted and really run rounds of secure aggregation, with clients that leave; bytes, times and refusals."""
+
+from cli_test_case import CliTestCase
+
+JOB = """model.name = "gpt-tiny"
+cluster.name = "paper"
+cluster.world_size = 9
+method.name = "fedavg"
+method.shares = [1, 2, 5, 2, 1, 1, 2, 2]
+train.global_batch = 16
+"""
+
+
+class Aggregate(CliTestCase):
+    def found(self, *more):
+        return self.json("aggregate", self.job(JOB), *more)
+
+    def test_bytes_are_those_of_the_protocol(self):
+        found = self.found()
+        n, size = 8, 4 * found["elements"]
+        self.assertEqual((found["clients"], found["neighbours"], found["threshold"]), (8, 7, 6))
+        up = [64, 84 * 7, size, 32 * 8]
+        down = [68 * 7, 84 * 7, 7, size]
+        for at, one in enumerate(found["rounds"]):
+            self.assertEqual((one["messages"], one["bytes_from_clients"], one["bytes_to_clients"]), (2 * n, n * up[at], n * down[at]))
+            self.assertGreater(one["seconds"], 0)
+        self.assertEqual(found["bytes_in_the_clear"], 2 * n * size)
+        self.assertAlmostEqual(sum(one["seconds"] for one in found["rounds"]), found["seconds"])
+
+    def test_real_rounds(self):
+        for more, counted in (((), 8), (("--drop", "2:share"), 7), (("--drop", 2, "--drop", "3:unmask", "--threshold", 5), 7)):
+            with self.subTest(more=more):
+                found = self.found("--run", *more)
+                self.assertEqual(found["run"]["clients_in_the_sum"], counted)
+                self.assertTrue(found["run"]["sum_is_exact"])
+                self.assertLess(found["run"]["error"], found["error_bound"] + 1e-7)
+        coarse = self.found("--run", "--clip", 1, "--levels", 101, "--neighbours", 4)
+        self.assertGreater(coarse["run"]["error"], coarse["error_bound"] / 10)
+        self.assertLess(coarse["run"]["error"], coarse["error_bound"] + 1e-7)
+        # Numbers beyond the range are clipped, which the bound does not cover.
+        clipped = self.found("--run", "--clip", 0.5)
+        self.assertTrue(clipped["run"]["sum_is_exact"])
+        self.assertGreater(clipped["run"]["error"], 100 * clipped["error_bound"])
+
+    def test_times(self):
+        by_fidelity = {f: self.found("--fidelity", f)["seconds"] for f in ("analytic", "fluid", "chunk")}
+        # Only the simulator sees that clients share the server's links.
+        self.assertGreater(by_fidelity["fluid"], 2 * by_fidelity["analytic"])
+        self.assertAlmostEqual(by_fidelity["chunk"] / by_fidelity["fluid"], 1, delta=0.05)
+        plain, dropped = (self.found("--mask-rate", "1MB/s", *drop) for drop in ((), ("--drop", 1)))
+        size = 4 * plain["elements"]
+        more = [
+            one["rounds"][3]["seconds"] - self.found(*drop)["rounds"][3]["seconds"] for one, drop in ((plain, ()), (dropped, ("--drop", 1)))
+        ]
+        self.assertAlmostEqual(more[0], 8 * size / 1e6, places=6)  # eight self masks
+        self.assertAlmostEqual(more[1], 14 * size / 1e6, places=6)  # seven, and seven of the client that left
+        self.assertLess(self.found("--mask-rate", "1MB/s", "--neighbours", 2)["seconds"], plain["seconds"])
+
+    def test_text(self):
+        out = self.rehearse("aggregate", self.job(JOB), "--drop", "2", "--run").stdout
+        for words in ("secure sum of 8 clients", "client 2 leaves before round mask", "the sum of 7 clients equals that in the clear"):
+            self.assertIn(words, out)
+
+    def test_refusals(self):
+        def refused(*more, says):
+            self.refused("aggregate", self.job(JOB), *more, says=says)
+
+        refused(
+            "--set", "method.name=ddp", "--set", "method.shares=", "--set", "train.global_batch=18", says=["method.name: ddp", "fedavg"]
+        )
+        refused("--threshold", 4, says=["--threshold 4", "from 5 to 8"])
+        refused("--neighbours", 3, says=["--neighbours 3", "nearest: 2"])
+        refused("--levels", 1 << 30, says=["--levels", "536870912"])
+        refused("--clip", 0, says=["--clip 0", "above 0"])
+        refused("--clip", "inf", says=["--clip inf", "at most 1e30"])
+        refused("--levels", "-1", says=["--levels"])
+        refused("--neighbours", "-2", says=["--neighbours -2"])
+        refused("--drop", "9", says=["--drop 9", "last client is 7"])
+        refused("--drop", "1:never", says=["--drop 1:never", "no round"])
+        refused("--drop", "1", "--drop", "1:share", says=["named twice"])
+        refused("--drop", "1", "--drop", "2", "--drop", "3", says=["--drop", "5 shares remain", "6 are needed"])
+        refused("--mask-rate", "0GB/s", says=["--mask-rate", "above 0"])
