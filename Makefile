@@ -46,7 +46,7 @@ build: setup
 	$(program)
 
 configure: setup
-	$(call on,REHEARSE_RUNTIME REHEARSE_TESTS $(ALSO))
+	$(call on,REHEARSE_RUNTIME REHEARSE_TESTS REHEARSE_PYTHON $(ALSO))
 
 demo: simulator
 	@tools/demo compare

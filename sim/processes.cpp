@@ -101,6 +101,9 @@ class Child {
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
+      // A terminal's Ctrl-C reaches children too. The parent decides; if it ends, so does the
+      // child.
+      static_cast<void>(std::signal(SIGINT, SIG_IGN));
       dup2(errors_.fd(), STDERR_FILENO);
       // _exit(), not exit(): the child must not run the parent's exit handlers or flush its
       // buffers.
@@ -199,11 +202,13 @@ std::vector<std::string> in_processes(int count, const std::function<std::string
   std::optional<std::pair<int, std::exception_ptr>> failure;
   int begun = 0;
   int done = 0;
+  constexpr int between_checks = 100;  // milliseconds
   while ((begun < count && !failure) || !children.empty()) {
+    if (options.check) options.check();
     while (begun < count && !failure && children.size() < jobs)
       children.push_back(std::make_unique<Child>(begun++, work));
     std::vector<pollfd> polled;
-    int wait = -1;
+    int wait = options.check ? between_checks : -1;
     for (const auto& child : children) {
       polled.push_back({.fd = child->alive(), .events = POLLIN, .revents = 0});
       if (options.timeout <= 0) continue;

@@ -12,6 +12,9 @@ namespace rehearse::sim {
 struct ProcessOptions {
   int jobs = 0;        // children that run at a time; 0: as many as this machine has cores
   double timeout = 0;  // seconds for one child; 0: no timeout
+  /// Called in this process about ten times a second while children run. What it throws ends the
+  /// call, and the children with it.
+  std::function<void()> check = {};
   /// Called in this process after each child, with the number of children that have ended.
   std::function<void(int done)> progress = {};
   /// Called in this process with what a child returned, in the order in which children end. Then

@@ -10,12 +10,22 @@
 
 namespace rehearse::study {
 
+namespace {
+
+Config config_of(const JobSource& source) {
+  return source.text ? Config::parse(*source.text, source.file, source.set)
+                     : Config::load(source.file, source.set);
+}
+
+}  // namespace
+
 job::Job load(const JobSource& source) {
-  const Config file = source.text ? Config::parse(*source.text, source.file, source.set)
-                                  : Config::load(source.file, source.set);
+  const Config file = config_of(source);
   const bool open = methods::planned(file.section("method").text("name", ""));
   return open ? job::read_job(file, true) : completed(job::read_job(file));
 }
+
+job::Job load_to_plan(const JobSource& source) { return job::read_job(config_of(source), true); }
 
 job::Job load(const std::string& path, const std::vector<std::string>& set) {
   return load({.file = path, .set = set});

@@ -11,7 +11,9 @@ namespace rehearse::study {
 
 /// Where a job is read from. Kept to read it again with other keys.
 struct JobSource {
-  std::string file = {};                 // its path, or the name of `text` in messages
+  /// Its path, or the name of `text` in messages. In angle brackets: a program made the text, and
+  /// messages leave out its lines.
+  std::string file = {};
   std::optional<std::string> text = {};  // TOML; nothing: the file is read
   std::vector<std::string> set = {};     // --set options, "key.path=value"
 };
@@ -20,6 +22,8 @@ struct JobSource {
 /// (decision.h) decides it. Throws InputError.
 job::Job load(const JobSource& source);
 job::Job load(const std::string& path, const std::vector<std::string>& set);
+/// The job with the keys of its method left open where the planner chooses them.
+job::Job load_to_plan(const JobSource& source);
 /// The job with what its program takes from predicted times: the ends of a coordinator's cycles
 /// (planner::with_cycles), the order of pushes (planner::with_push_order). For a job that was not
 /// read by `load`, and again when its devices or its software have changed.

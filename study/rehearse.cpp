@@ -1,11 +1,9 @@
 #include "study/rehearse.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
 #include <utility>
 
 #include "engine/base/names.h"
+#include "study/answers.h"
 #include "study/comparison.h"
 #include "study/decision.h"
 #include "study/fault_study.h"
@@ -34,24 +32,6 @@ class Listener : public Progress {
  private:
   const std::function<void(const std::string&)>& hear_;
 };
-
-StudyOptions study_options(const Options& options, Progress& progress) {
-  const auto refuse = [](const char* what, double value, const char* least) {
-    throw InputError(fmt::format("{}: {}: must be {}", what, value, least));
-  };
-  StudyOptions out{.fidelity = options.network,
-                   .seeds = options.seeds,
-                   .precision = options.precision,
-                   .progress = &progress};
-  const int least = out.steps.warm_up + 1;
-  if (options.seeds < 1) refuse("seeds", options.seeds, "at least 1");
-  if (options.steps < least)
-    refuse("steps", options.steps, fmt::format("at least {}", least).c_str());
-  if (!std::isfinite(options.precision) || options.precision < 0 || options.precision > 1)
-    refuse("precision", options.precision, "from 0 to 1");
-  out.steps.steady = options.steps - out.steps.warm_up;
-  return out;
-}
 
 Result result_of(const Study& s) {
   const execution::Summary& m = s.summary;
@@ -101,7 +81,8 @@ Job Job::from_text(const std::string& toml, const std::vector<std::string>& set,
 
 Result simulate(const Job& job, const Options& options) {
   Listener listener(options);
-  const StudyOptions how = study_options(options, listener);
+  StudyOptions how = study_options(options);
+  how.progress = &listener;
   job::Job planned = job.loaded().job;
   const std::optional<plan::Decision> decided = decide_plan(planned, &listener);
   Study study = predict(planned, how);
@@ -111,7 +92,8 @@ Result simulate(const Job& job, const Options& options) {
 
 std::vector<Compared> compare(const Job& job, const std::string& methods, const Options& options) {
   Listener listener(options);
-  const StudyOptions how = study_options(options, listener);
+  StudyOptions how = study_options(options);
+  how.progress = &listener;
   std::vector<Compared> out;
   for (const ComparedMethod& row : compare_methods(job.loaded().source, methods, how)) {
     Compared& one = out.emplace_back(Compared{.label = row.choice.label, .refusal = row.refusal});

@@ -2,6 +2,7 @@
 // docs/sweep.md describes the file SWEEP.toml.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -48,6 +49,9 @@ nlohmann::ordered_json json_of(const std::string& toml);
 /// Reads SWEEP.toml. `set`: holds for all points, unless an axis sets the same key. Throws
 /// InputError.
 Sweep read_sweep(const std::string& path, const std::vector<std::string>& set = {});
+/// The sweep of a job that is given apart from it. `toml`: SWEEP.toml without the key `job`;
+/// messages call it `name`.
+Sweep sweep_of_job(const JobSource& base, const std::string& toml, const std::string& name);
 /// All combinations that satisfy the conditions, the last axis first to change. Throws InputError
 /// when there is none, or when a condition is wrong.
 std::vector<Point> points_of(const Sweep& sweep);
@@ -74,12 +78,15 @@ const std::vector<Metric>& metrics();
 /// file is left as it is.
 Rows read_rows(const std::string& folder);
 nlohmann::ordered_json to_json(const Row& row);
+/// One object a point, in the order of the points; an unknown one has no figures.
+nlohmann::ordered_json to_json(const std::vector<Point>& points, const Rows& rows);
 
 struct Work {
   int jobs = 0;             // worker processes; 0: as many as the machine has cores
   int shard = 1, of = 1;    // only the points dealt to this shard
   std::string folder = {};  // of the results; created if need be
   Progress* progress = nullptr;
+  std::function<void()> check = {};  // sim::ProcessOptions::check
 };
 /// Computes the points that `rows` lacks, and adds them. Each is appended to the folder's file as
 /// soon as it is known. Throws BackendError when the file cannot be written, InputError when

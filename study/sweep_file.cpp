@@ -156,19 +156,11 @@ Json json_of(const std::string& toml) {
   return out.is_discarded() ? Json(toml) : out;
 }
 
-Sweep read_sweep(const std::string& path, const std::vector<std::string>& set) {
-  const Config c = Config::load(path);
-  Sweep out{.file = path};
-  if (c.shape("job") == Config::Shape::table) {
-    out.base = {.file = path + " [job]", .text = c.section("job").toml(), .set = set};
-  } else {
-    const std::filesystem::path job = c.text("job", std::nullopt);
-    out.base = {.file = (std::filesystem::path(path).parent_path() / job).string(), .set = set};
-    if (!std::filesystem::is_regular_file(out.base.file))
-      throw c.error("job", fmt::format("{}: no such file (a path starts from the folder of {})",
-                                       out.base.file, path));
-    out.base.text = read_file(out.base.file);
-  }
+namespace {
+
+/// What `c` says of a sweep of the job `base`.
+Sweep sweep_of(const Config& c, JobSource base) {
+  Sweep out{.file = c.file(), .base = std::move(base)};
   StudyOptions& how = out.options;
   how.fidelity = choose(c, "fidelity", Fidelity::fluid);
   how.seeds = static_cast<int>(c.integer("seeds", 1, between(1, 10000)));
@@ -182,6 +174,26 @@ Sweep read_sweep(const std::string& path, const std::vector<std::string>& set) {
   c.finish();
   if (out.axes.empty()) throw c.error("axes", "no axis; a sweep needs at least one");
   return out;
+}
+
+}  // namespace
+
+Sweep read_sweep(const std::string& path, const std::vector<std::string>& set) {
+  const Config c = Config::load(path);
+  if (c.shape("job") == Config::Shape::table)
+    return sweep_of(c, {.file = path + " [job]", .text = c.section("job").toml(), .set = set});
+  const std::filesystem::path job = c.text("job", std::nullopt);
+  const std::string file = (std::filesystem::path(path).parent_path() / job).string();
+  if (!std::filesystem::is_regular_file(file))
+    throw c.error(
+        "job", fmt::format("{}: no such file (a path starts from the folder of {})", file, path));
+  return sweep_of(c, {.file = file, .text = read_file(file), .set = set});
+}
+
+Sweep sweep_of_job(const JobSource& base, const std::string& toml, const std::string& name) {
+  JobSource with_text = base;
+  if (!base.text) with_text.text = read_file(base.file);
+  return sweep_of(Config::parse(toml, name), std::move(with_text));
 }
 
 }  // namespace rehearse::study

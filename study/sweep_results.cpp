@@ -184,6 +184,18 @@ Json to_json(const Row& row) {
   return out;
 }
 
+Json to_json(const std::vector<Point>& points, const Rows& rows) {
+  Json out = Json::array();
+  for (const Point& point : points) {
+    const auto found = rows.find(point.key);
+    Json one = to_json(found == rows.end() ? Row{.key = point.key} : found->second);
+    one.erase("schema_version");
+    one["point"] = point.values;  // an equal point may have computed the row
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 Rows read_rows(const std::string& folder) {
   Rows out;
   if (!std::filesystem::is_directory(folder)) return out;
@@ -238,7 +250,7 @@ void compute(const Sweep& sweep, const std::vector<Point>& points, const Work& w
     return line_of(predicted(sweep, *todo[static_cast<std::size_t>(i)]));
   };
 #ifdef REHEARSE_HAS_SIM
-  sim::ProcessOptions how{.jobs = work.jobs};
+  sim::ProcessOptions how{.jobs = work.jobs, .check = work.check};
   how.result = [&](int i, const std::string& text) {
     add(read_row(text, fmt::format("point {}", i)));
   };

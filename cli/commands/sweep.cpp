@@ -147,25 +147,18 @@ std::string remarks(const Whole& whole) {
 }
 
 Json json_of(const Context& context, const Whole& whole) {
-  Json axes = Json::array(), points = Json::array();
+  Json axes = Json::array();
   for (const study::Axis& axis : whole.sweep.axes) {
     Json values = Json::array();
     for (const study::AxisValue& value : axis.values) values.push_back(value.label);
     axes.push_back({{"name", axis.name}, {"values", std::move(values)}});
-  }
-  for (const study::Point& point : whole.points) {
-    const study::Row* row = whole.row(point);
-    Json one = to_json(row == nullptr ? study::Row{.key = point.key} : *row);
-    one.erase("schema_version");
-    one["point"] = point.values;  // an equal point may have computed the row
-    points.push_back(std::move(one));
   }
   return with_header(context, {{"schema_version", 1},
                                {"sweep", whole.sweep.file},
                                {"by", whole.by.name},
                                {"most", whole.by.most},
                                {"axes", std::move(axes)},
-                               {"points", std::move(points)}});
+                               {"points", to_json(whole.points, whole.rows)}});
 }
 
 std::string listed(const Whole& whole) {

@@ -108,8 +108,10 @@ std::string Config::where(const std::string& key) const {
   for (std::string p = path; !p.empty(); p = around(p)) {
     const toml::node* node = find(source_->root, p);
     if (node == nullptr) continue;
-    if (node->source().begin.line != 0)
-      return fmt::format("{}:{}", source_->file, node->source().begin.line);
+    // Nobody sees the lines of a text that a program made, such as "<job>".
+    if (const auto line = node->source().begin.line; line != 0)
+      return source_->file.starts_with('<') ? source_->file
+                                            : fmt::format("{}:{}", source_->file, line);
     const auto maker = source_->overrides.lower_bound(p + ".");  // a table that --set made
     if (maker != source_->overrides.end() && maker->first.starts_with(p + "."))
       return maker->second;

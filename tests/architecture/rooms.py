@@ -42,7 +42,7 @@ RUNTIME = [
     "runtime/training",
 ]
 CLI = ["cli/console", "cli/chaos", "cli/commands", "cli/training", "cli"]
-ROOMS = [*ENGINE, "sim", "study", *RUNTIME, *CLI]
+ROOMS = [*ENGINE, "sim", "study", "python", *RUNTIME, *CLI]
 
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 

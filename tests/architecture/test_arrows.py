@@ -18,8 +18,9 @@ FORBIDDEN_INCLUDES = {
     "engine": rf"{SIMGRID}|{TORCH}",
     "sim": rf"{TORCH}",
     "study": rf"{SIMGRID}|{TORCH}",
-    "models": rf"{SIMGRID}|(sim|study)/",
-    "runtime": rf"{SIMGRID}|(sim|study)/",
+    "python": rf"{SIMGRID}|{TORCH}",
+    "models": rf"{SIMGRID}|(sim|study|python)/",
+    "runtime": rf"{SIMGRID}|(sim|study|python)/",
     "cli": rf"{SIMGRID}|{TORCH}",
 }
 # The names under which methods are registered.

@@ -11,8 +11,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ["engine", "sim", "study", "models", "runtime", "cli", "examples", "tests", "bench"]
-PRODUCT = {"engine", "sim", "study", "models", "runtime", "cli"}
+FOLDERS = ["engine", "sim", "study", "python", "models", "runtime", "cli", "examples", "tests", "bench"]
+PRODUCT = {"engine", "sim", "study", "python", "models", "runtime", "cli"}
 LONG, LONGEST = 400, 600
 EXCEPTIONS = {"InputError", "Refused", "ProgramError", "BackendError"}
 BODIES = pathlib.Path("runtime/execution")

@@ -6,7 +6,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PRODUCT = ("engine", "runtime", "models", "sim", "study", "cli")
+PRODUCT = ("engine", "runtime", "models", "sim", "study", "python", "cli")
 USERS = (*PRODUCT, "examples", "bench")
 FOR_TESTS = {
     "from_text": "the C++ interface, for programs of users",

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 from cli_test_case import PATIENCE, ROOT
@@ -71,6 +72,16 @@ class Installed(TrainingCase):
         (self.elsewhere / "job.toml").write_text('model.name = "only-for-programs"\ncluster.name = "paper"\nmethod.name = "ddp"\n')
         said = subprocess.check_output([made / "compare_methods", "job.toml", "zero3"], text=True, cwd=self.elsewhere)
         self.assertEqual([line.split(",")[0] for line in said.splitlines()], ["method", "the job", "zero3"])
+
+    def test_the_python_package(self):
+        text = (
+            "import rehearse; print(rehearse._core.data_dir()); print(rehearse.simulate('job.toml', seeds=1).method, flush=True); "
+            "import sys; sys.argv[1:] = ['--version']; from rehearse.__main__ import main; main()"
+        )
+        (self.elsewhere / "job.toml").write_bytes((self.experiments / "paper-ddp.toml").read_bytes())
+        environment = os.environ | {"PYTHONPATH": str(self.prefix / "lib/python")}
+        said = subprocess.check_output([sys.executable, "-c", text], text=True, cwd=self.elsewhere, env=environment)
+        self.assertEqual(said, f"{self.share}\nddp\nrehearse 0.1.0\n")
 
     def test_compare_and_plan(self):
         job = self.experiments / "paper-ddp.toml"

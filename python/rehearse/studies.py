@@ -1,0 +1,110 @@
+"""The studies: simulate, compare, plan, sweep."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rehearse import results, toml, worker
+from rehearse.jobs import JobLike, source_of
+
+if TYPE_CHECKING:
+    import pandas
+
+Path = str | os.PathLike[str]
+
+
+def simulate(
+    job: JobLike,
+    overrides: toml.Keys | None = None,
+    *,
+    fidelity: str = "fluid",
+    seeds: int = 5,
+    steps: int = 55,
+    precision: float = 0.01,
+) -> results.Result:
+    """Predicts the step of a job, as `rehearse simulate` does.
+
+    job: a dictionary, the path of a TOML file, or a Job. overrides: keys that replace some of it; None gives a key its default.
+    fidelity: how the network is modelled: "analytic" (nothing contends), "fluid" or "chunk" (docs/simulator.md).
+    seeds: runs with different draws of [disturb]; one run if nothing in it is random.
+    steps: the most steps of a run, with 5 that warm up.
+    precision: a run stops when its mean step time is known to this share of itself; 0: it runs all steps.
+
+    Where the planner chooses the plan (method.name = "adaptive"), it chooses first. With faults.trace, the result has the run with the
+    faults under `to_dict()["faults"]`. Raises InputError when the job is wrong or does not fit into memory, BackendError when the machine
+    failed.
+    """
+    return results.Result(json.loads(worker.ask("simulate", source_of(job, overrides), fidelity, seeds, steps, precision)))
+
+
+def compare(
+    job: JobLike,
+    methods: str | Sequence[str] = "all",
+    overrides: toml.Keys | None = None,
+    *,
+    fidelity: str = "fluid",
+    seeds: int = 5,
+    steps: int = 55,
+    precision: float = 0.01,
+) -> "pandas.DataFrame":
+    """Predicts a job under several methods, as `rehearse compare` does: a frame with a row for each method.
+
+    methods: names with keys of their own, such as ["ddp", "1f1b@pp=2,micro_batches=8"], as text with commas, or "all". The rest is as for
+    `simulate`. Columns: `method`, `mesh`, and the figures of a Result: seconds, bytes, joules, shares. A method that cannot run the job
+    has the reason under `refused`, which is missing elsewhere. Raises InputError when the job or the list is wrong.
+    """
+    wanted = methods if isinstance(methods, str) else ",".join(methods)
+    answer = worker.ask("compare", source_of(job, overrides), wanted, fidelity, seeds, steps, precision)
+    return results.compared(json.loads(answer))
+
+
+def plan(job: JobLike, overrides: toml.Keys | None = None, *, budget: int = 0, rescore: bool = True) -> results.Plan:
+    """Finds the fastest plan for a job's model on its cluster, as `rehearse plan` does. Keys of the job's method hold.
+
+    budget: candidates to dry-run at most; 0: no limit. rescore: simulate the best candidates, with contention, before choosing.
+    Raises InputError when the job is wrong or no plan fits.
+    """
+    return results.Plan(json.loads(worker.ask("plan", source_of(job, overrides), budget, rescore)))
+
+
+def sweep(
+    job: JobLike,
+    axes: toml.Keys | None = None,
+    overrides: toml.Keys | None = None,
+    *,
+    where: Sequence[str] = (),
+    fidelity: str | None = None,
+    seeds: int | None = None,
+    steps: int | None = None,
+    precision: float | None = None,
+    folder: Path | None = None,
+    jobs: int = 0,
+    progress: Callable[[str], Any] | None = None,
+) -> "pandas.DataFrame":
+    """Predicts every combination of the values of some axes, as `rehearse sweep` does: a frame with a row for each.
+
+    job: the job that varies; without `axes`, the path of a SWEEP.toml (docs/sweep.md), which has the options in it.
+    axes: values by key of the job, as in [axes] of SWEEP.toml: {"method.pp": [1, 2, 4], "train.global_batch": {"from": 64, "to": 256,
+        "factor": 2}}; "methods" is a list as for `compare`.
+    where: conditions that each point must satisfy, such as "method.pp * method.tp <= 8".
+    fidelity, seeds, steps, precision: as for `simulate`, but one seed unless stated.
+    folder: keeps the results. A sweep that was interrupted goes on with those in it. None: they are not kept.
+    jobs: points computed at a time; 0: as many as the machine has cores.
+    progress: called with a short text after each point.
+
+    Columns: the axes, the figures, `refused` with the reason why a point's job cannot run, and `failed` where the machine failed. Raises
+    InputError when the sweep is wrong.
+    """
+    options = {"fidelity": fidelity, "seeds": seeds, "steps": steps, "precision": precision, "where": list(where) or None}
+    if axes is None and (not isinstance(job, str | os.PathLike) or any(value is not None for value in options.values())):
+        raise TypeError("sweep without axes takes the path of a SWEEP.toml, which states its options")
+    with tempfile.TemporaryDirectory() as unkept:
+        kept = os.fspath(folder) if folder is not None else unkept
+        if axes is None:
+            answer = worker.ask("sweep_file", os.fspath(job), toml.settings(overrides), kept, jobs, progress=progress)
+        else:
+            text = toml.document({**options, "axes": axes}, "<sweep>")
+            answer = worker.ask("sweep_job", source_of(job, overrides), text, kept, jobs, progress=progress)
+    return results.swept(json.loads(answer))

@@ -1,0 +1,80 @@
+"""Each question to librehearse.so is answered by a process of its own, a new interpreter without anything else in it.
+
+The process of the user is never forked: the linear algebra of numpy hangs in threads beside a fork. So other threads, crashes and Ctrl-C do
+no harm: who asks only waits, and ends the process when it is interrupted.
+"""
+
+import ctypes
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from rehearse import _core, errors
+
+START = "import sys; sys.path.insert(0, sys.argv[1]); from rehearse import worker; worker.answer()"
+ANSWERS = {"check": _core.check, "simulate": _core.simulate, "compare": _core.compare, "plan": _core.plan, "sweep_job": _core.sweep_job}
+
+
+def ask(name: str, source: _core.Source | str, *arguments: Any, progress: Callable[[str], Any] | None = None) -> Any:
+    """What the function of _core returns. `progress`: of sweeps, is called here."""
+    said = [source.name, source.toml, source.set] if isinstance(source, _core.Source) else source
+    request = json.dumps([name, said, *arguments])
+    command = [sys.executable, "-I", "-S", "-c", START, str(pathlib.Path(__file__).parents[1])]
+    with tempfile.TemporaryFile() as complaints:
+        # In a session of its own, so that a terminal's Ctrl-C comes here alone.
+        worker = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, encoding="utf-8", start_new_session=True
+        )
+        try:
+            assert worker.stdin is not None and worker.stdout is not None
+            try:
+                worker.stdin.write(request)
+                worker.stdin.close()
+            except BrokenPipeError:
+                pass  # it has ended, which is said below
+            for line in worker.stdout:
+                what, *values = json.loads(line)
+                if what == "answer":
+                    return values[0]
+                if what == "progress":
+                    if progress is not None:
+                        progress(values[0])
+                else:
+                    raise getattr(errors, what)(values[0])
+            status = worker.wait()
+            complaints.seek(0)
+            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            last = complaints.read().decode(errors="replace").strip()[-2000:]
+            raise errors.BackendError(f"the process of the study {how} and gave no answer" + (f". It said:\n{last}" if last else ""))
+        finally:
+            worker.kill()
+            worker.wait()
+            for pipe in (worker.stdin, worker.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def answer() -> None:
+    """In the process: reads a question, and writes lines of JSON."""
+    kill_when_the_parent_ends = 1
+    ctypes.CDLL(None).prctl(kill_when_the_parent_ends, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def tell(*words: Any) -> None:
+        print(json.dumps(words), flush=True)
+
+    name, source, *arguments = json.load(sys.stdin)
+    if name.startswith("sweep"):
+        arguments.append(lambda text: tell("progress", text))
+    try:
+        if name == "sweep_file":
+            tell("answer", _core.sweep_file(source, *arguments))
+        else:
+            tell("answer", ANSWERS[name](_core.Source(*source), *arguments))
+    except (errors.InputError, errors.ProgramError, errors.BackendError) as error:
+        tell(type(error).__name__, str(error))
