@@ -9,7 +9,7 @@ import unittest
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.soak
 SCRIPT = """
 import rehearse
 job = {"model.name": "gpt-tiny", "cluster.name": "paper", "cluster.world_size": 4, "method.name": "ddp", "train.global_batch": 16}
