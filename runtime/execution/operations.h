@@ -110,6 +110,8 @@ class Operations {
   void open_mailboxes();
   /// Memory for numbers that bodies leave for the host.
   std::shared_ptr<std::byte> host_memory(std::size_t bytes) const;
+  /// For i64 numbers that the host writes and bodies read.
+  at::Tensor host_tensor(at::IntArrayRef sizes) const;
   template <class F>
   void each_communicator(const F& f) const;
 

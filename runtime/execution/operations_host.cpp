@@ -1,6 +1,8 @@
 // What the host gives to bodies and gets from them: batches, losses and norms; and what it computes
 // in place of an accelerator.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <set>
@@ -16,6 +18,14 @@ std::shared_ptr<std::byte> Operations::host_memory(std::size_t bytes) const {
   const auto memory = std::make_shared<std::vector<std::max_align_t>>(
       (bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
   return {memory, reinterpret_cast<std::byte*>(memory->data())};
+}
+
+at::Tensor Operations::host_tensor(at::IntArrayRef sizes) const {
+  if (accelerator_ == nullptr) return at::empty(sizes, at::kLong);
+  const std::int64_t bytes = c10::multiply_integers(sizes) * std::int64_t{sizeof(std::int64_t)};
+  const auto memory = accelerator_->pinned(bytes);
+  return at::from_blob(
+      memory.get(), sizes, [memory](void*) {}, at::kLong);
 }
 
 std::int64_t Operations::label_count(std::int64_t step) const {

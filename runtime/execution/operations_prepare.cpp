@@ -1,5 +1,4 @@
 // Prepares the ops of a role: operands, blocks, communicators, mailboxes.
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -131,12 +130,8 @@ void Operations::find_samples() {
     m.samples = samples;
     m.steps.resize(staged);
     for (auto& [key, batch] : m.steps) {
-      for (at::Tensor* const tensor : {&batch.tokens, &batch.labels}) {
-        const auto memory =
-            host_memory(static_cast<std::size_t>(samples * tokens) * sizeof(std::int64_t));
-        *tensor = at::from_blob(
-            memory.get(), {samples, tokens}, [memory](void*) {}, at::kLong);
-      }
+      batch.tokens = host_tensor({samples, tokens});
+      batch.labels = host_tensor({samples, tokens});
       if (context_.count > 1)
         for (const model::TokenRun& run :
              model::tokens_of(model_.seq_len, context_.count, context_.index, cut_of(program_)))
