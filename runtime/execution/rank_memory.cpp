@@ -126,7 +126,10 @@ at::Tensor RankMemory::read(const Operand& operand, std::int64_t step) {
   const std::size_t at = slot(operand, step - operand.age);
   touch(operand, at, false);
   if (!operand.value) return reached(operand, operand.views[at - slot(operand, 0)], false);
-  const at::Tensor& tensor = storages_[operand.storage].tensors[at];
+  const at::Tensor tensor = [&] {
+    const std::lock_guard lock(handles_);
+    return storages_[operand.storage].tensors[at];
+  }();
   if (!tensor.defined())
     throw ProgramError(
         fmt::format("role {}: {} is read before it is written", role_.name, name_of(operand)));
@@ -137,7 +140,7 @@ at::Tensor RankMemory::write(const Operand& operand, std::int64_t step) {
   const std::size_t at = slot(operand, step);
   touch(operand, at, true);
   if (!operand.value) return reached(operand, operand.views[at - slot(operand, 0)], true);
-  const std::lock_guard lock(allocation_);
+  const std::lock_guard lock(handles_);
   at::Tensor& tensor = storages_[operand.storage].tensors[at];
   if (!tensor.defined())
     tensor = at::empty({role_.storages[operand.storage].elements},
@@ -165,6 +168,7 @@ void RankMemory::set(const Operand& operand, std::int64_t step, const at::Tensor
   if (operand.value && operand.whole && tensor.scalar_type() == scalar_type(operand.dtype) &&
       tensor.is_contiguous()) {
     touch(operand, slot(operand, step), true);
+    const std::lock_guard lock(handles_);
     storages_[operand.storage].tensors[slot(operand, step)] = tensor;
   } else {
     write(operand, step).copy_(tensor.reshape(-1));
@@ -174,6 +178,7 @@ void RankMemory::set(const Operand& operand, std::int64_t step, const at::Tensor
 models::Saved& RankMemory::saved(const Operand& operand, std::int64_t step) {
   const std::size_t at = slot(operand, step - operand.age);
   touch(operand, at, operand.mode != program::Mode::read);
+  const std::lock_guard lock(handles_);
   models::Saved& saved = storages_[operand.storage].saved.at(at);
   for (const at::Tensor& tensor : saved.tensors)
     if (tensor.defined()) device_.used(tensor.storage().data());
@@ -196,16 +201,19 @@ void RankMemory::release(const Operand& operand, std::int64_t step) {
   // Restart the count before the handle is dropped. Relaxed order is enough: the op that writes
   // this instance next waits for this op.
   instances.pending_releases[at].store(instances.listers[operand.index], std::memory_order_relaxed);
-  if (instances.tensors.empty()) {
-    instances.saved[at] = {};
-    return;
+  at::Tensor dying;
+  models::Saved dying_saved;  // freed after the lock
+  {
+    const std::lock_guard lock(handles_);
+    if (instances.tensors.empty())
+      std::swap(dying_saved, instances.saved[at]);
+    else
+      std::swap(dying, instances.tensors[at]);
   }
   // Another value may share the memory, as a view of this one.
-  if (const at::Tensor& dying = instances.tensors[at];
-      dying.defined() && dying.use_count() == 1 && dying.storage().use_count() == 1)
+  if (dying.defined() && dying.use_count() == 1 && dying.storage().use_count() == 1)
     device_.spoil(static_cast<std::byte*>(dying.data_ptr()),
                   static_cast<std::int64_t>(dying.nbytes()));
-  instances.tensors[at].reset();
 }
 
 void RankMemory::drop_values() {

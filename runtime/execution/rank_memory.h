@@ -117,7 +117,9 @@ class RankMemory {
   const program::Role& role_;
   Id rank_;
   std::vector<Instances> storages_;
-  std::mutex allocation_;
+  // Of the values' handles, so that a program that lacks a wait ends with an error: two threads
+  // that meet in one handle would end the process.
+  std::mutex handles_;
 };
 
 }  // namespace rehearse::runtime
