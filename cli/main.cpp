@@ -80,6 +80,7 @@ int main_of(int argc, char** argv) {
       "exit status: 0 good, 1 the run failed, 2 refused before its first step, 128+n signal n");
   add_simulate(app, context);
   add_compare(app, context);
+  add_diff(app, context);
   add_sweep(app, context);
   add_plan(app, context);
   add_collective(app, context);

@@ -1,8 +1,8 @@
 """Reads the files that `rehearse` writes, and checks every field before anything is drawn.
 
-Ten kinds of file are recognised by their content: a comparison (`results`), one simulation
+Eleven kinds of file are recognised by their content: a comparison (`results`), one simulation
 (`method` and `step_time_s`), long runs (`long_runs`, or `goodput`), a plan's placement (`placement`), a trace (`traceEvents`), predictions
-(`runs`), a collective by size (`collective`), a validation (`sets`), a sweep (`sweep`), and training metrics (JSON lines
+(`runs`), a collective by size (`collective`), a validation (`sets`), a sweep (`sweep`), two jobs (`diff`), and training metrics (JSON lines
 with `step` and `loss`). docs/report.md lists their fields.
 """
 
@@ -12,7 +12,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from plots import accuracy, collective, explain, faulted, goodput, placement, sweep
+from plots import accuracy, collective, difference, explain, faulted, goodput, placement, sweep
 
 SCHEMA_VERSION = 1
 
@@ -35,6 +35,7 @@ class Inputs:
     validations: list = field(default_factory=list)  # sets of published measurements
     long_runs: list = field(default_factory=list)
     sweeps: list = field(default_factory=list)
+    differences: list = field(default_factory=list)
     commands: list = field(default_factory=list)  # that wrote the results
     versions: list = field(default_factory=list)  # of `rehearse`, of the results
 
@@ -172,6 +173,8 @@ def _load_one(path, label, inputs):
         inputs.collectives.append(collective.read(top))
     elif "sweep" in value:
         inputs.sweeps.append(sweep.read(top))
+    elif "diff" in value:
+        inputs.differences.append(difference.read(top))
     elif "sets" in value:
         inputs.validations += accuracy.read(top)
     elif "long_runs" in value or "goodput" in value:
@@ -192,7 +195,7 @@ def _load_one(path, label, inputs):
         raise InputError(
             f"{path}: neither a comparison (results), a simulation (method, step_time_s), a plan"
             " (placement), a trace (traceEvents), predictions (runs), a collective by size (collective), a"
-            " validation (sets), a sweep (sweep), long runs (long_runs, goodput) nor training metrics (step, loss)"
+            " validation (sets), a sweep (sweep), a difference (diff), long runs (long_runs, goodput) nor training metrics (step, loss)"
         )
 
 

@@ -129,7 +129,7 @@ def provenance(given, ranked):
     return found + [(f"program of {name}", r["program_hash"]) for name, r in ranked if r["program_hash"]]
 
 
-OF_NO_JOB = ("collective", "accuracy", "goodput", "sweep")  # figures that a report of a job does not miss
+OF_NO_JOB = ("collective", "accuracy", "goodput", "sweep", "diff")  # figures that a report of a job does not miss
 
 
 def render(title, given, pictures, what):

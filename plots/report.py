@@ -20,6 +20,7 @@ except ImportError as missing:
 from plots import (
     accuracy,
     collective,
+    difference,
     explain,
     faulted,
     goodput,
@@ -48,6 +49,7 @@ FIGURES = (
     "goodput",
     "faults",
     "sweep",
+    "diff",
 )
 WHAT = {
     "methods": "the methods side by side (JSON of rehearse compare or simulate)",
@@ -62,6 +64,7 @@ WHAT = {
     "goodput": "where weeks go (JSON of rehearse simulate or compare --duration)",
     "faults": "step times under a fault trace (JSON of rehearse simulate --faults)",
     "sweep": "the points of a sweep (JSON of rehearse sweep)",
+    "diff": "where two jobs differ (JSON of rehearse diff)",
 }
 
 
@@ -140,6 +143,8 @@ def drawing(name, given):
         return goodput.draw(given.long_runs) if given.long_runs else None
     if name == "sweep":
         return sweep.draw(given.sweeps[0]) if given.sweeps else None
+    if name == "diff":
+        return difference.draw(given.differences[0]) if given.differences else None
     if name == "faults":
         return faulted.draw(struck(given)[0]) if struck(given) else None
     return loss.draw(given.losses) if given.losses else None
@@ -204,6 +209,7 @@ def run(options):
                     given.long_runs,
                     struck(given),
                     given.sweeps,
+                    given.differences,
                 ),
                 strict=True,
             )

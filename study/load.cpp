@@ -10,14 +10,10 @@
 
 namespace rehearse::study {
 
-namespace {
-
 Config config_of(const JobSource& source) {
   return source.text ? Config::parse(*source.text, source.file, source.set)
                      : Config::load(source.file, source.set);
 }
-
-}  // namespace
 
 job::Job load(const JobSource& source) {
   const Config file = config_of(source);

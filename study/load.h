@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/config.h"
 #include "engine/costs/profile.h"
 #include "engine/job/job.h"
 
@@ -18,6 +19,8 @@ struct JobSource {
   std::vector<std::string> set = {};     // --set options, "key.path=value"
 };
 
+/// The file with the --set options. Throws InputError.
+Config config_of(const JobSource& source);
 /// The job, completed. With the adaptive method the plan may stay open; then decide_plan
 /// (decision.h) decides it. Throws InputError.
 job::Job load(const JobSource& source);

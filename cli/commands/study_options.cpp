@@ -38,8 +38,7 @@ double parse_precision(const std::string& text) {
 
 }  // namespace
 
-void add_study_flags(CLI::App& command, StudyFlags& flags) {
-  add_job(command, flags.job);
+void add_prediction_flags(CLI::App& command, StudyFlags& flags) {
   command
       .add_option("--fidelity", flags.fidelity,
                   "analytic (nothing contends), fluid or chunk (SimGrid)")
@@ -54,6 +53,11 @@ void add_study_flags(CLI::App& command, StudyFlags& flags) {
                   "confidence; 0%: run all steps")
       ->type_name("PERCENT")
       ->capture_default_str();
+}
+
+void add_study_flags(CLI::App& command, StudyFlags& flags) {
+  add_job(command, flags.job);
+  add_prediction_flags(command, flags);
   command.add_option("--report", flags.report, "Write an HTML report with pictures")
       ->type_name("FILE");
   command.add_option("-o,--output", flags.output, "Also write the JSON to a file")

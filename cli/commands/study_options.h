@@ -1,4 +1,4 @@
-// The flags that `simulate` and `compare` share.
+// The flags that commands which predict share.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -16,6 +16,9 @@ struct StudyFlags {
   bool timings = false;
 };
 
+/// --fidelity, --seeds and --precision.
+void add_prediction_flags(CLI::App& command, StudyFlags& flags);
+/// These, the job, and where the results go.
 void add_study_flags(CLI::App& command, StudyFlags& flags);
 /// The options of a study. Throws InputError when the precision is not a share from 0% to 100%, or
 /// when an output file cannot be written.

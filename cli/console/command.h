@@ -13,6 +13,7 @@ namespace rehearse::cli {
 // Each adds one subcommand to `app`; each is in a file of its own in cli/commands/.
 void add_simulate(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
+void add_diff(CLI::App& app, Context& context);
 void add_sweep(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
 void add_collective(CLI::App& app, Context& context);

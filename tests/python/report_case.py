@@ -72,6 +72,28 @@ SWEEP = {
         {"key": "4", "point": {"methods": "zero3", "cluster.world_size": 8}, "metrics": {"step_s": 0.3}},
     ],
 }
+DIFFERENCE = {
+    "schema_version": 1,
+    "diff": {"job": [{"key": "method.name", "a": '"ddp"', "b": '"zero3"'}], "plan": []},
+    "parts": [
+        {"kind": "communication", "name": "dp all-reduce", "a_s": 0.2, "b_s": 0.0},
+        {"kind": "communication", "name": "dp all-gather", "a_s": 0.0, "b_s": 0.3},
+        {"kind": "compute", "name": "forward mlp", "a_s": 0.1, "b_s": 0.1},
+    ],
+    "a": {
+        "job": "a.toml",
+        "explained_step_time_s": 0.3,
+        "critical_path": [
+            {"what": "forward", "start_s": 0.0, "seconds": 0.1, "communication_s": 0.0},
+            {"what": "dp all-reduce", "start_s": 0.1, "seconds": 0.2, "communication_s": 0.2},
+        ],
+    },
+    "b": {
+        "job": "b.toml",
+        "explained_step_time_s": 0.4,
+        "critical_path": [{"what": "forward", "start_s": 0.0, "seconds": 0.4, "communication_s": 0.3}],
+    },
+}
 LONG_RUN = {
     "schema_version": 1,
     "method": "ddp",

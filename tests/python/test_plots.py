@@ -5,7 +5,22 @@ import base64
 import copy
 from xml.etree import ElementTree
 
-from report_case import CURVE, LONG_RUN, SWEEP, VALIDATION, PageText, ReportTest, explained, faulted, metrics, placement, result, run, trace
+from report_case import (
+    CURVE,
+    DIFFERENCE,
+    LONG_RUN,
+    SWEEP,
+    VALIDATION,
+    PageText,
+    ReportTest,
+    explained,
+    faulted,
+    metrics,
+    placement,
+    result,
+    run,
+    trace,
+)
 
 from plots import explain, inputs, report
 
@@ -25,6 +40,7 @@ class Reports(ReportTest):
             self.file("validate.json", VALIDATION),
             self.file("goodput.json", LONG_RUN),
             self.file("sweep.json", SWEEP),
+            self.file("diff.json", DIFFERENCE),
         ]
 
     def test_a_full_report_is_self_contained_repeatable_and_says_everything(self):

@@ -8,9 +8,9 @@ import unittest
 import matplotlib.colors
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from report_case import CURVE, LONG_RUN, SWEEP, VALIDATION
+from report_case import CURVE, DIFFERENCE, LONG_RUN, SWEEP, VALIDATION
 
-from plots import accuracy, collective, figure2, figure3, goodput, inputs, style, sweep, table2
+from plots import accuracy, collective, difference, figure2, figure3, goodput, inputs, style, sweep, table2
 
 
 def sample(mean, ci95=0.1):
@@ -82,6 +82,22 @@ class Sweeps(unittest.TestCase):
         axis = self.drawn([{"name": name, "values": values} for name, values in axes.items()], points)
         self.assertEqual([bar.get_width() for bar in axis.patches], [1 + n for n in range(sweep.MOST_BARS)])
         self.assertEqual(axis.get_yticklabels()[0].get_text(), "m0, slow, size 1")
+
+
+class Differences(unittest.TestCase):
+    def test_parts_that_differ_and_both_paths(self):
+        bars, paths = difference.draw(difference.read(inputs.Checked(DIFFERENCE, "diff.json"))).axes
+        self.assertEqual(
+            [label.get_text() for label in bars.get_yticklabels()], [f"communication: dp all-{m}" for m in ("reduce", "gather")]
+        )
+        self.assertEqual([round(bar.get_width()) for bar in bars.patches], [-200, 300])  # ms
+        self.assertEqual([(round(bar.get_x()), round(bar.get_width())) for bar in paths.patches], [(0, 100), (100, 200), (0, 400)])
+        self.assertEqual([text.get_text() for text in paths.get_legend().get_texts()], ["forward", "communication"])
+
+    def test_an_unknown_part_is_named(self):
+        wrong = {**DIFFERENCE, "parts": [{**DIFFERENCE["parts"][0], "kind": "magic"}]}
+        with self.assertRaisesRegex(inputs.InputError, r"diff.json.parts\[0\].kind: expected one of compute"):
+            difference.read(inputs.Checked(wrong, "diff.json"))
 
 
 class LongRuns(unittest.TestCase):

@@ -1,0 +1,77 @@
+"""diff: what two jobs state and plan differently, what that costs, and where in the step; as text, JSON and a picture."""
+
+import json
+import math
+
+from cli_test_case import CliTestCase
+
+JOB = (
+    'model.name = "gpt-tiny"\ncluster.name = "workstation-4090"\nmethod = {{ name = "{method}", dp = 2 }}\n'
+    "train = {{ global_batch = 8, lr = 1e-3 }}\n"
+)
+
+
+class Diff(CliTestCase):
+    def job(self, method):
+        path = self.tmp / f"{method}.toml"
+        path.write_text(JOB.format(method=method))
+        return path
+
+    def test_figures_are_those_of_simulate_and_parts_sum_to_the_step(self):
+        a, b = self.job("ddp"), self.job("zero3")
+        found = self.json("diff", a, b)
+        self.assertEqual(found["diff"]["job"], [{"key": "method.name", "a": '"ddp"', "b": '"zero3"'}])
+        self.assertIn({"key": "zero", "a": "0", "b": "3"}, found["diff"]["plan"])
+        for side, path in (("a", a), ("b", b)):
+            alone = self.json("simulate", path, "--explain")
+            self.assertEqual(found[side]["result"]["step_time_s"], alone["step_time_s"])
+            self.assertEqual(found["predicted"]["step_time_s"][side], alone["step_time_s"]["mean"])
+            self.assertEqual(found["predicted"]["peak_memory_bytes"][side], max(alone["peak_memory_bytes"].values()))
+            explained = alone["explain"]["step_time_s"]
+            self.assertEqual(found[side]["explained_step_time_s"], explained)
+            self.assertTrue(math.isclose(sum(part[f"{side}_s"] for part in found["parts"]), explained, rel_tol=1e-9))
+        by = [abs(part["b_s"] - part["a_s"]) for part in found["parts"]]
+        self.assertEqual(by, sorted(by, reverse=True))
+        text = self.rehearse("diff", a, b).stdout
+        for line in ("method.name", "step time", "dp all-reduce", "dp all-gather", "backward", "sum"):
+            self.assertIn(line, text)
+
+    def test_one_job_with_other_keys(self):
+        job = self.job("ddp")
+        found = self.json(
+            "diff", job, job, "--set", "train.lr=0.1", "--set-b", "train.global_batch=16", "--set-b", "method.micro_batches=2"
+        )
+        self.assertEqual([one["key"] for one in found["diff"]["job"]], ["method.micro_batches", "train.global_batch"])
+        # The plan also says what the key is that A does not state; its global batch would say nothing new.
+        self.assertEqual(found["diff"]["plan"], [{"key": "micro_batches", "a": "1", "b": "2"}])
+        self.assertGreater(found["predicted"]["step_time_s"]["b"], found["predicted"]["step_time_s"]["a"])
+        same = self.rehearse("diff", job, job).stdout
+        self.assertIn("both jobs state the same", same)
+        self.assertNotIn("so the plan", same)
+
+    def test_two_plans(self):
+        job, plans = self.job("ddp"), {}
+        for budget in (4, 0):
+            plans[budget] = self.tmp / f"{budget}.toml"
+            self.rehearse("plan", job, "-o", plans[budget], "--no-rescore", "--set", f"method.precision={'bf16' if budget else 'fp32'}")
+        planned = self.tmp / "planned.toml"
+        planned.write_text('model.name = "gpt-tiny"\ncluster.name = "workstation-4090"\ntrain.lr = 1e-3\n')
+        found = self.json("diff", planned, planned, "--set-a", f"method.plan={plans[4]}", "--set-b", f"method.plan={plans[0]}")
+        self.assertIn({"key": "precision", "a": '"bf16"', "b": '"f32"'}, found["diff"]["plan"])
+
+    def test_a_picture_and_json_in_a_file(self):
+        a, b = self.job("ddp"), self.job("zero3")
+        drawn, written = self.tmp / "diff.svg", self.tmp / "diff.json"
+        self.rehearse("diff", a, b, "-o", drawn, "--fidelity", "analytic")
+        self.assertIn("<svg", drawn.read_text()[:500])
+        printed = self.json("diff", a, b, "-o", written, "--fidelity", "analytic")
+        self.assertEqual(json.loads(written.read_text())["predicted"], printed["predicted"])
+
+    def test_refusals_say_which_job(self):
+        a = self.job("ddp")
+        self.refused("diff", a, self.tmp / "none.toml", says=["none.toml"])
+        self.refused("diff", a, a, "--set-b", "method.nam=zero3", says=["method.nam", 'did you mean "name"?'])
+        wrong = self.tmp / "large.toml"
+        wrong.write_text('model.name = "gpt3-175b"\ncluster.name = "workstation-4090"\nmethod.name = "ddp"\ntrain.global_batch = 8\n')
+        self.refused("diff", a, wrong, says=["large.toml", "memory"])
+        self.refused("diff", a, a, "-o", self.tmp / "nowhere" / "diff.svg", says=["nowhere"])
