@@ -73,6 +73,7 @@ void add_profile(CLI::App& app, Context& context) {
       app, "profile", "Measure this machine, or a modelled cluster, for simulations",
       "  rehearse profile -o profile.json --nproc 2\n"
       "  rehearse simulate experiments/demo-ddp.toml --set cluster.profile=profile.json\n"
+      "  rehearse profile -o h100.json --nproc 8 --device cuda --kind H100 --precision bf16\n"
       "  rehearse profile -o paper.json --cluster paper --model bert-paper-110m\n"
       "  rehearse profile -o both.json --merge v100.json,rtx4090.json");
   auto options = std::make_shared<ProfileOptions>();
@@ -105,10 +106,19 @@ void add_profile(CLI::App& app, Context& context) {
   command->add_option("--optimizer", options->optimizer, "adamw or sgd")
       ->check(CLI::IsMember(names_of<plan::Optimizer>()))
       ->capture_default_str();
-  command->add_option("--precision", options->precision, "With --cluster: fp32, bf16 or fp16")
+  command->add_option("--precision", options->precision, "fp32, bf16 or fp16")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))  // a profile has no times in FP8
-      ->needs(cluster)
       ->capture_default_str();
+  command->add_option("--device", options->device, "Device of the ranks: auto, cpu or cuda")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->excludes(cluster);
+  CLI::Option* kind =
+      command
+          ->add_option("--kind", options->kind,
+                       "What platforms/devices.toml calls the device; default: as --ranks-on says")
+          ->type_name("NAME")
+          ->excludes(cluster);
   command->add_option("--threads", options->threads, "Per rank; default: cores / ranks")
       ->check(CLI::Range(1, 4096))
       ->excludes(cluster);
@@ -124,7 +134,8 @@ void add_profile(CLI::App& app, Context& context) {
       ->add_option("--ranks-on", options->ranks_on,
                    "The platform whose device i rank i stands on; default: this host")
       ->type_name("NAME")
-      ->excludes(cluster);
+      ->excludes(cluster)
+      ->excludes(kind);
   command
       ->add_option("--merge", options->merge,
                    "Measure nothing: put these profiles together, comma between them")

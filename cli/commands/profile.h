@@ -11,7 +11,7 @@ namespace rehearse::cli {
 
 struct ProfileOptions {
   std::string output = {}, model = "gpt-demo", optimizer = "adamw", precision = "fp32";
-  std::string cluster = {}, ranks_on = {};
+  std::string cluster = {}, ranks_on = {}, device = "auto", kind = {};
   std::vector<std::string> merge = {};
   std::vector<int> samples = {1, 2, 4}, tp = {1};
   int nproc = 0, seq_len = 0, threads = 0;

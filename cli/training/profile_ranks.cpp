@@ -7,13 +7,16 @@
 #include "cli/console/teller.h"
 #include "cli/training/launch_ranks.h"
 #include "engine/base/names.h"
+#include "engine/job/job.h"
 #include "engine/model/model.h"
 #include "runtime/control/environment.h"
+#include "runtime/device/load_device.h"
 #include "runtime/profiling/profiler.h"
 
 namespace rehearse::cli {
 
 int profile_ranks(const Context& context, const ProfileOptions& options, ProfileWriter* write) {
+  runtime::check_device(options.device);
   const model::ModelSpec model = model::load_model(options.model, options.seq_len);
   if (options.nproc > 0) return start_ranks(context.arguments, {.nproc = options.nproc}).status;
   runtime::ProfileSettings settings;
@@ -21,7 +24,10 @@ int profile_ranks(const Context& context, const ProfileOptions& options, Profile
   settings.tensor_parallel = options.tp;
   settings.optimizer = *from_name<plan::Optimizer>(options.optimizer);
   settings.threads = options.threads;
+  settings.dtype = dtype_of(*from_name<job::Precision>(options.precision));
+  settings.device = options.device;
   settings.cluster = options.ranks_on;
+  settings.kind = options.kind;
   settings.network = !options.no_network;
   settings.encrypt = options.encrypt;
   const runtime::Environment environment = runtime::detect_environment();

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "runtime/control/members.h"
 #include "runtime/cuda/check.h"
@@ -45,9 +46,6 @@ CudaNumber number_of(program::DType type) {
   throw ProgramError("a kernel on floats got integers");
 }
 
-/// The span that the running body times.
-thread_local std::pair<cudaEvent_t, cudaEvent_t> begun;
-
 void set_default(const char* variable, const std::string& value) {
   setenv(variable, value.c_str(), 0);
 }
@@ -63,14 +61,6 @@ CudaDevice::CudaDevice(Control& control)
   // Kernels of several communicators run in the order in which the host issues them.
   set_default("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
   share_device();
-}
-
-CudaDevice::~CudaDevice() {
-  for (const Span& span : timed_) unused_.push_back(span);
-  for (const auto& [begin, end] : unused_) {
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-  }
 }
 
 /// NCCL refuses two ranks on one device ("Duplicate GPU detected") unless they seem to be on two
@@ -104,7 +94,11 @@ std::unique_ptr<Stream> CudaDevice::stream(const std::string&) {
   return std::make_unique<CudaStream>(watch_, index_, false);
 }
 
-std::shared_ptr<Event> CudaDevice::event(Id) { return std::make_shared<CudaEvent>(watch_); }
+std::shared_ptr<Event> CudaDevice::event(Id) { return std::make_shared<CudaEvent>(watch_, false); }
+
+std::shared_ptr<Event> CudaDevice::timed_event(Id) {
+  return std::make_shared<CudaEvent>(watch_, true);
+}
 
 std::shared_ptr<std::byte> CudaDevice::allocate(std::int64_t bytes) {
   void* memory = nullptr;
@@ -178,47 +172,6 @@ void CudaDevice::copy(void* to, const void* from, std::int64_t bytes) {
 }
 
 void CudaDevice::finish() { wait_for(*watch_, current()); }
-
-void CudaDevice::begin_timing() {
-  Span span;
-  {
-    const std::lock_guard lock(timing_);
-    if (unused_.empty()) {
-      check_cuda(cudaEventCreate(&span.first), "cudaEventCreate");
-      check_cuda(cudaEventCreate(&span.second), "cudaEventCreate");
-    } else {
-      span = unused_.back();
-      unused_.pop_back();
-    }
-  }
-  check_cuda(cudaEventRecord(span.first, current()), "cudaEventRecord");
-  begun = span;
-}
-
-void CudaDevice::end_timing() {
-  check_cuda(cudaEventRecord(begun.second, current()), "cudaEventRecord");
-  const std::lock_guard lock(timing_);
-  timed_.push_back(begun);
-}
-
-double CudaDevice::timed_seconds() {
-  const std::lock_guard lock(timing_);
-  while (!timed_.empty()) {
-    const auto [begin, end] = timed_.front();
-    const cudaError_t state = cudaEventQuery(end);
-    if (state == cudaErrorNotReady) {
-      (void)cudaGetLastError();
-      break;
-    }
-    check_cuda(state, "cudaEventQuery");
-    float milliseconds = 0;
-    check_cuda(cudaEventElapsedTime(&milliseconds, begin, end), "cudaEventElapsedTime");
-    seconds_ += milliseconds * 1e-3;
-    unused_.push_back(timed_.front());
-    timed_.pop_front();
-  }
-  return seconds_;
-}
 
 void CudaDevice::measure(std::span<const Values> sources, double scale, bool add, float* norm) {
   std::int64_t blocks = 1;

@@ -4,12 +4,9 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/cuda/cuda_stream.h"
@@ -24,14 +21,12 @@ class CudaDevice : public Device, public Accelerator {
   /// Takes the device local_rank, or shares devices where there are fewer than ranks. Throws
   /// BackendError.
   explicit CudaDevice(Control& control);
-  ~CudaDevice() override;
-  CudaDevice(const CudaDevice&) = delete;
-  CudaDevice& operator=(const CudaDevice&) = delete;
 
   std::string name() const override;
   bool asynchronous() const override { return true; }
   std::unique_ptr<Stream> stream(const std::string& name) override;
   std::shared_ptr<Event> event(Id op) override;
+  std::shared_ptr<Event> timed_event(Id op) override;
   std::shared_ptr<std::byte> allocate(std::int64_t bytes) override;
   std::byte* outside(std::byte* inside) const override { return inside; }
   std::byte* inside(std::byte* outside) const override { return outside; }
@@ -49,9 +44,6 @@ class CudaDevice : public Device, public Accelerator {
   std::int64_t peak_bytes() override;
   void copy(void* to, const void* from, std::int64_t bytes) override;
   void finish() override;
-  void begin_timing() override;
-  void end_timing() override;
-  double timed_seconds() override;
   void measure(std::span<const Values> sources, double scale, bool add, float* norm) override;
   void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
               SkipCount* skips, StepScalars* scalars, double* square_norm) override;
@@ -65,16 +57,11 @@ class CudaDevice : public Device, public Accelerator {
   struct Most {
     std::atomic<std::int64_t> now = 0, most = 0;
   };
-  using Span = std::pair<cudaEvent_t, cudaEvent_t>;
   void share_device();
 
   std::shared_ptr<Watch> watch_;
   int index_;
   std::shared_ptr<Most> allocated_;  // bytes of `allocate`
-  std::mutex timing_ = {};
-  std::deque<Span> timed_ = {};  // begun, oldest first
-  std::vector<Span> unused_ = {};
-  double seconds_ = 0;
 };
 
 }  // namespace rehearse::runtime

@@ -6,8 +6,9 @@
 
 namespace rehearse::runtime {
 
-CudaEvent::CudaEvent(std::shared_ptr<Watch> watch) : watch_(std::move(watch)) {
-  check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+CudaEvent::CudaEvent(std::shared_ptr<Watch> watch, bool timed) : watch_(std::move(watch)) {
+  check_cuda(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming),
+             "cudaEventCreateWithFlags");
 }
 
 CudaEvent::~CudaEvent() { cudaEventDestroy(event_); }
@@ -24,6 +25,13 @@ bool CudaEvent::done() const {
 
 void CudaEvent::wait() const {
   watch_->wait([this] { return done(); }, "the device's work before an event");
+}
+
+double CudaEvent::seconds_since(const Event& begin) const {
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, static_cast<const CudaEvent&>(begin).raw(), raw()),
+             "cudaEventElapsedTime");
+  return milliseconds * 1e-3;
 }
 
 void wait_for(Watch& watch, cudaStream_t stream) {

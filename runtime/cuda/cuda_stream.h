@@ -13,12 +13,13 @@ namespace rehearse::runtime {
 
 class CudaEvent : public Event {
  public:
-  explicit CudaEvent(std::shared_ptr<Watch> watch);
+  CudaEvent(std::shared_ptr<Watch> watch, bool timed);
   ~CudaEvent() override;
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   bool done() const override;
   void wait() const override;
+  double seconds_since(const Event& begin) const override;
   cudaEvent_t raw() const { return event_; }
 
  private:

@@ -32,11 +32,6 @@ class Accelerator {
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
   /// Blocks the host until the device has done all that the body's stream holds.
   virtual void finish() = 0;
-  /// The device times what the body queues between these two calls.
-  virtual void begin_timing() = 0;
-  virtual void end_timing() = 0;
-  /// Seconds of all timed work that has ended, over all streams. Any thread may ask.
-  virtual double timed_seconds() = 0;
 
   // Kernels: the functions of runtime/kernels/optimizer.h, with the same bits. Every pointer is to
   // memory of the device or to pinned memory.

@@ -2,24 +2,45 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
+#include "engine/base/errors.h"
+
 namespace rehearse::runtime {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 /// What it stands for has ended when it is recorded.
 class CpuEvent : public Event {
  public:
   bool done() const override { return true; }
   void wait() const override {}
+  double seconds_since(const Event&) const override {
+    throw ProgramError("an event without times was asked for its time");
+  }
+  virtual void reach() {}
+};
+
+class TimedCpuEvent : public CpuEvent {
+ public:
+  double seconds_since(const Event& begin) const override {
+    const auto passed = reached_ - static_cast<const TimedCpuEvent&>(begin).reached_;
+    return std::chrono::duration<double>(passed).count();
+  }
+  void reach() override { reached_ = Clock::now(); }
+
+ private:
+  Clock::time_point reached_ = {};
 };
 
 class CpuStream : public Stream {
  public:
   void launch(const Body& body) override { body.run(body.self, body); }
   void call(const Body& body) override { launch(body); }
-  void record(Event&) override {}
+  void record(Event& event) override { static_cast<CpuEvent&>(event).reach(); }
   void wait(const Event&) override {}
   void synchronize() override {}
 };
@@ -32,6 +53,7 @@ class CpuDevice : public Device {
     return std::make_unique<CpuStream>();
   }
   std::shared_ptr<Event> event(Id) override { return event_; }
+  std::shared_ptr<Event> timed_event(Id) override { return std::make_shared<TimedCpuEvent>(); }
 
   std::shared_ptr<std::byte> allocate(std::int64_t bytes) override {
     auto held = std::make_shared<c10::DataPtr>(

@@ -29,6 +29,9 @@ class Event {
   virtual bool done() const = 0;
   /// Blocks the host until then.
   virtual void wait() const = 0;
+  /// Seconds on the device from the last record of `begin` to the last one of this event. Both are
+  /// Device::timed_event's and done.
+  virtual double seconds_since(const Event& begin) const = 0;
 };
 
 /// One op of one step. Trivially copyable, so that launching allocates nothing. `run` does not
@@ -84,6 +87,8 @@ class Device {
   virtual std::unique_ptr<Stream> stream(const std::string& name) = 0;
   /// `op`: whose end it stands for, for messages.
   virtual std::shared_ptr<Event> event(Id op) = 0;
+  /// One that knows when the device reached it.
+  virtual std::shared_ptr<Event> timed_event(Id op) = 0;
 
   /// Memory for state and buffers, filled with 0, aligned to 64 bytes. Returns the address by which
   /// bodies reach it.
@@ -117,7 +122,7 @@ class Device {
 /// The function that a plug-in exports as "rehearse_device". `version` must equal device_version.
 /// `control` outlives the device; null: this rank runs alone. On failure it returns null and fills
 /// `error`.
-inline constexpr int device_version = 3;
+inline constexpr int device_version = 4;
 using MakeDevice = Device*(int version, int rank, Control* control, std::string* error);
 
 }  // namespace rehearse::runtime

@@ -66,8 +66,7 @@ struct Executor::Impl {
         memory(device, c.linked.program, role_id, c.rank, given),
         operations(c.linked, c.model, c.train, c.plan.optimizer, c.plan.schedule.global_batch,
                    c.rank, maps[c.rank], c.network, memory, c.wiring),
-        main_lane(compute_lane(role)),
-        timed_before(device.accelerator() == nullptr ? 0 : device.accelerator()->timed_seconds()) {
+        main_lane(compute_lane(role)) {
     std::vector<TaskLane> lanes = lanes_of(c.linked, role_id);
     attach_progress(lanes);
     training = std::make_unique<LaneRunner>(
@@ -122,13 +121,8 @@ struct Executor::Impl {
             ? device.accelerator()
             : nullptr;
     if (timed != nullptr) timed->finish();
-    Accelerator* const counted = std::holds_alternative<program::Compute>(role.ops[op].work)
-                                     ? device.accelerator()
-                                     : nullptr;
     return observed(op, step, [&] {
-      if (counted != nullptr) counted->begin_timing();
       const bool goes_on = operations.execute(op, step);
-      if (counted != nullptr) counted->end_timing();
       if (timed != nullptr) timed->finish();
       return goes_on;
     });
@@ -162,8 +156,6 @@ struct Executor::Impl {
     if (c.faults != nullptr && !others) factor *= c.faults->slowdown();
     if (factor > 1)
       std::this_thread::sleep_for((factor - 1) * (std::chrono::steady_clock::now() - began));
-    if (std::holds_alternative<program::Compute>(what.work))
-      busy.fetch_add((std::chrono::steady_clock::now() - began).count(), std::memory_order_relaxed);
     if (device.asynchronous()) progress[what.lane]->enter(LaneState::dependent, step, op);
     return goes_on;
   }
@@ -182,8 +174,6 @@ struct Executor::Impl {
   RankMemory memory;
   Operations operations;
   std::size_t main_lane;
-  double timed_before;  // seconds that the accelerator had timed for earlier executors
-  std::atomic<std::chrono::steady_clock::rep> busy = 0;
   std::optional<std::int64_t> own_step = {};  // next step of a free-running role
   std::int64_t run_first = 0;                 // the first step of this `run`
   std::vector<bool> slice = {};               // [op]: whether evaluation runs it
@@ -272,10 +262,7 @@ void Executor::own_step(std::int64_t step) {
 }
 void Executor::clear() { impl_->clear(); }
 double Executor::compute_seconds() const {
-  if (Accelerator* const accelerator = impl_->device.accelerator())
-    return accelerator->timed_seconds() - impl_->timed_before;
-  return std::chrono::duration<double>(std::chrono::steady_clock::duration(impl_->busy.load()))
-      .count();
+  return impl_->training->computed_seconds() + impl_->evaluation->computed_seconds();
 }
 const Wiring& Executor::wiring() const { return impl_->c.wiring; }
 

@@ -12,6 +12,11 @@ thread_local HostCopies* of_this_body = nullptr;
 
 }  // namespace
 
+bool has_kernel(program::KernelKind kind) {
+  return kind == program::KernelKind::measure || kind == program::KernelKind::rescale ||
+         kind == program::KernelKind::cast;
+}
+
 HostCopies::HostCopies(Device& device) {
   device.accelerator()->finish();
   of_this_body = this;

@@ -10,9 +10,13 @@
 
 #include <vector>
 
+#include "engine/program/program.h"
 #include "runtime/device/device.h"
 
 namespace rehearse::runtime {
+
+/// Whether accelerators have a kernel of their own for this.
+bool has_kernel(program::KernelKind kind);
 
 class HostCopies {
  public:

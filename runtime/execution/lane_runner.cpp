@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 #include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/link/hazards.h"
-#include "runtime/device/accelerator.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -15,6 +15,9 @@ namespace {
 // Events of so many steps are kept for each op. A lane that waits for a step whose event already
 // stands for a later one waits longer than it must, for work that has been issued.
 constexpr std::int64_t events_kept = 2 * run_ahead;
+
+// CUDA tells the time between two events as a float: after this many seconds a rounded microsecond.
+constexpr double longest_epoch = 10;
 
 std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -28,6 +31,7 @@ Task task_of(const program::Role& role, Id op) {
           .meets = meets(work),
           .answers = std::holds_alternative<program::Take>(work),
           .host = on_host(work),
+          .computes = std::holds_alternative<program::Compute>(work),
           .tells = std::holds_alternative<program::Update>(work) &&
                    find(role.ops[op], program::Slot::norm) != nullptr};
 }
@@ -129,8 +133,8 @@ LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> la
       // Where an op runs while it is issued, lanes must not wait for each other's ops.
       turnstile_(device.asynchronous() ? std::move(turns) : std::vector<Turn>()),
       issued_(std::make_unique<IssueCounter[]>(ops)),
-      stamps_(lanes_.size()),
-      began_(lanes_.size()) {
+      epochs_(lanes_.size()),
+      stamps_(lanes_.size()) {
   if (main_lane_ < lanes_.size()) step_ends_.push_back(last_of(lanes_[main_lane_]));
   // By arrival, the main lane may have ops of a step to run after its last one, so it waits for
   // none.
@@ -141,10 +145,25 @@ LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> la
   for (const TaskLane& lane : lanes_) {
     pulses_ |= lane.order == program::Order::arrival;
     streams_.push_back(device.stream(lane.name));
+    timed_.emplace_back(lane.tasks.size() * events_kept);
   }
   events_.reserve(ops * events_kept);
   for (std::size_t i = 0; i < ops * events_kept; ++i)
     events_.push_back(device.event(static_cast<Id>(i / events_kept)));
+  spans_.resize(events_.size());
+  for (const TaskLane& lane : lanes_)
+    for (const Task& task : lane.tasks)
+      if (task.computes) make_spans(task.op);
+}
+
+void LaneRunner::make_spans(Id op) {
+  for (std::int64_t step = 0; step < events_kept; ++step)
+    if (Span& of = span(op, step); of.begin == nullptr)
+      of = {.begin = device_.timed_event(op), .end = device_.timed_event(op)};
+}
+
+LaneRunner::Span& LaneRunner::span(Id op, std::int64_t step) {
+  return spans_[op * events_kept + static_cast<std::size_t>(step % events_kept)];
 }
 
 Event& LaneRunner::event(Id op, std::int64_t step) const {
@@ -157,7 +176,12 @@ void LaneRunner::keep_stamps(std::size_t ops) {
     lane.shrink_to_fit();
     lane.reserve(ops);
   }
+  if (ops == 0) return;
+  for (const TaskLane& lane : lanes_)
+    for (const Task& task : lane.tasks) make_spans(task.op);
 }
+
+double LaneRunner::computed_seconds() const { return 1e-9 * static_cast<double>(computed_); }
 
 std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
   for (std::size_t i = 0; i < ops_; ++i) issued_[i].restart();
@@ -168,6 +192,7 @@ std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
   end_ = last;
   stopped_ = false;
   error_ = nullptr;
+  for (boost::circular_buffer<Issued>& lane : timed_) lane.clear();
   std::vector<std::thread> threads;
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
     if (lane != main_lane_ && !lanes_[lane].tasks.empty())
@@ -193,11 +218,13 @@ void LaneRunner::guard(const F& part) {
 void LaneRunner::run_lane(std::size_t lane) {
   bool finished = false;
   guard([&] {
+    if (keeps_stamps(lane)) mark_epoch(lane);
     const bool in_order = lanes_[lane].order == program::Order::in_order;
     finished = in_order ? run_in_order(lane) : run_by_arrival(lane);
     if (lane == main_lane_) deliver(0);
   });
   guard([&] { streams_[lane]->synchronize(); });
+  if (!stopped_) guard([&] { read_times(lane); });
   if (LaneProgress* progress = lanes_[lane].progress; progress != nullptr && finished && !stopped_)
     progress->enter(LaneState::idle, end_, 0);
 }
@@ -245,11 +272,14 @@ bool LaneRunner::run_by_arrival(std::size_t index) {
 void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) {
   Stream& stream = *streams_[lane];
   if (step - run_ahead >= first_) event(task.op, step - run_ahead).wait();
+  read_times(lane);
   for (const link::Wait& wait : task.waits)
     if (step - wait.lag >= first_) stream.wait(event(wait.op, step - wait.lag));
   if (hooks_.stage) hooks_.stage(task.op, step);
   if (task.meets && !turnstile_.enter(task.op, step)) return;  // the run ends before this step
   Event& end = event(task.op, step);
+  const Span* const timed = task.computes || keeps_stamps(lane) ? &span(task.op, step) : nullptr;
+  if (timed != nullptr) stream.record(*timed->begin);
   Body body{.run = &LaneRunner::run_host,
             .self = this,
             .lane = static_cast<Id>(lane),
@@ -259,6 +289,11 @@ void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
   if (task.host && hooks_.host) stream.call(body);
   body.run = &LaneRunner::run_body;
   stream.launch(body);
+  if (timed != nullptr) {
+    stream.record(*timed->end);
+    timed_[lane].push_back({.step = step, .op = task.op, .computes = task.computes});
+    if (!device_.asynchronous()) read_times(lane);
+  }
   stream.record(end);
   if (task.meets) turnstile_.leave();
   if (task.answers) end.wait();
@@ -276,28 +311,42 @@ void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
 void LaneRunner::run_host(void* self, const Body& body) {
   LaneRunner& runner = *static_cast<LaneRunner*>(self);
   if (runner.stopped_) return;
-  runner.guard([&] {
-    if (runner.keeps_stamps(body.lane)) runner.began_[body.lane] = now();
-    runner.hooks_.host(body.op, body.step);
-  });
+  runner.guard([&] { runner.hooks_.host(body.op, body.step); });
 }
 
 void LaneRunner::run_body(void* self, const Body& body) {
   LaneRunner& runner = *static_cast<LaneRunner*>(self);
   if (runner.stopped_) return;
   runner.guard([&] {
-    const bool stamp = runner.keeps_stamps(body.lane);
-    // On an accelerator an op lasts from the end of all before it to its own, so the host waits.
-    Accelerator* const waited = stamp ? runner.device_.accelerator() : nullptr;
-    if (waited != nullptr) waited->finish();
-    const std::int64_t began = stamp ? std::exchange(runner.began_[body.lane], 0) : 0;
-    const std::int64_t start = stamp && began == 0 ? now() : began;
     if (!runner.hooks_.execute(body.op, body.step)) runner.end_after(body.step);
-    if (waited != nullptr) waited->finish();
-    if (stamp)
-      runner.stamps_[body.lane].push_back(
-          {.step = body.step, .start = start, .end = now(), .op = body.op});
   });
+}
+
+void LaneRunner::mark_epoch(std::size_t lane) {
+  Epoch& epoch = epochs_[lane];
+  if (epoch.mark == nullptr) epoch.mark = device_.timed_event(none);
+  streams_[lane]->record(*epoch.mark);
+  epoch.mark->wait();
+  epoch.nanoseconds = now();
+}
+
+void LaneRunner::read_times(std::size_t lane) {
+  const auto rounded = [](double seconds) { return std::llround(seconds * 1e9); };
+  for (boost::circular_buffer<Issued>& timed = timed_[lane]; !timed.empty(); timed.pop_front()) {
+    const Issued& op = timed.front();
+    Span& of = span(op.op, op.step);
+    if (!of.end->done()) return;
+    const std::int64_t lasted = rounded(of.end->seconds_since(*of.begin));
+    if (op.computes) computed_.fetch_add(lasted, std::memory_order_relaxed);
+    if (stamps_[lane].size() == stamps_[lane].capacity()) continue;
+    Epoch& epoch = epochs_[lane];
+    const double since = of.begin->seconds_since(*epoch.mark);
+    const std::int64_t start = epoch.nanoseconds + rounded(since);
+    stamps_[lane].push_back({.step = op.step, .start = start, .end = start + lasted, .op = op.op});
+    if (since < longest_epoch) continue;
+    std::swap(epoch.mark, of.begin);
+    epoch.nanoseconds = start;
+  }
 }
 
 void LaneRunner::deliver(std::size_t under_way) {

@@ -7,6 +7,7 @@
 //   op X of step s waits for op Y of step s - lag:   go when issued(Y) >= s - lag - first + 1
 #pragma once
 #include <atomic>
+#include <boost/circular_buffer.hpp>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -32,10 +33,11 @@ struct Task {
   Id op = none;
   int shift = 0;
   std::vector<link::Wait> waits = {};
-  bool meets = false;    // it meets other ranks on a channel, and is issued in its turn
-  bool answers = false;  // what it returns may end the run, so the lane waits for its end
-  bool host = false;     // on_host of its work
-  bool tells = false;    // Hooks::stepped reads what it finds: it decides by the gradients' norm
+  bool meets = false;     // it meets other ranks on a channel, and is issued in its turn
+  bool answers = false;   // what it returns may end the run, so the lane waits for its end
+  bool host = false;      // on_host of its work
+  bool computes = false;  // its time is counted (computed_seconds)
+  bool tells = false;     // Hooks::stepped reads what it finds: it decides by the gradients' norm
 };
 struct TaskLane {
   std::string name = {};
@@ -96,8 +98,26 @@ class LaneRunner {
   /// Records the times of the next `ops` ops of each lane (0: none). Allocates the memory now.
   void keep_stamps(std::size_t ops);
   const std::vector<std::vector<OpTimes>>& stamps() const { return stamps_; }
+  /// Seconds that ops with Task::computes took, of all runs. Any thread may ask.
+  double computed_seconds() const;
 
  private:
+  /// Marks of one op and step on its stream.
+  struct Span {
+    std::shared_ptr<Event> begin = {}, end = {};
+  };
+  /// An op that is timed and whose time nobody has read yet.
+  struct Issued {
+    std::int64_t step = 0;
+    Id op = none;
+    bool computes = false;
+  };
+  /// A mark on a stream whose time by the steady clock is known.
+  struct Epoch {
+    std::shared_ptr<Event> mark = {};
+    std::int64_t nanoseconds = 0;
+  };
+
   void run_lane(std::size_t lane);
   // Both return false when the run was stopped.
   bool run_in_order(std::size_t lane);
@@ -109,8 +129,13 @@ class LaneRunner {
   template <class F>
   void guard(const F& part);
   bool keeps_stamps(std::size_t lane) const {
-    return stamps_[lane].size() < stamps_[lane].capacity();
+    return stamps_[lane].size() + timed_[lane].size() < stamps_[lane].capacity();
   }
+  void mark_epoch(std::size_t lane);
+  void make_spans(Id op);
+  Span& span(Id op, std::int64_t step);
+  /// Reads the times of the lane's timed ops that have ended.
+  void read_times(std::size_t lane);
   /// What stands for the end of an op in a step, the last few steps of which are kept.
   Event& event(Id op, std::int64_t step) const;
   /// Calls `stepped` for steps that have ended; waits for all but the last `under_way`.
@@ -135,6 +160,9 @@ class LaneRunner {
   std::size_t ops_;
   std::vector<std::unique_ptr<Stream>> streams_ = {};  // by lane
   std::vector<std::shared_ptr<Event>> events_ = {};    // see `event`
+  std::vector<Span> spans_ = {};  // by op and step as events_; null for ops that are never timed
+  std::vector<boost::circular_buffer<Issued>> timed_ = {};  // by lane, oldest first
+  std::atomic<std::int64_t> computed_ = 0;                  // nanoseconds
   Turnstile turnstile_;
   std::deque<std::int64_t> ended_ = {};  // steps whose `stepped` has not been called
   std::unique_ptr<IssueCounter[]> issued_;
@@ -145,8 +173,8 @@ class LaneRunner {
   std::int64_t first_ = 0;
   std::mutex gate_, error_lock_;
   std::exception_ptr error_ = {};
+  std::vector<Epoch> epochs_;  // by lane; used while stamps are kept
   std::vector<std::vector<OpTimes>> stamps_;
-  std::vector<std::int64_t> began_;  // by lane: when the host's part of an op began; 0: it had none
 };
 
 }  // namespace rehearse::runtime

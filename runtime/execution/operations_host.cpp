@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/names.h"
+#include "runtime/execution/host_copies.h"
 #include "runtime/execution/prepared.h"
 
 namespace rehearse::runtime {
@@ -127,19 +128,16 @@ bool Operations::computes_on_host(const Prepared& p) const {
   const bool touches_host = std::ranges::any_of(p.operands, [&](const Operand& operand) {
     return role_.storages[operand.storage].place == program::Place::host;
   });
-  return std::visit(program::overloaded{
-                        [&](const program::Kernel& kernel) {
-                          return touches_host || (kernel.kind != program::KernelKind::measure &&
-                                                  kernel.kind != program::KernelKind::rescale &&
-                                                  kernel.kind != program::KernelKind::cast);
-                        },
-                        [&](const program::Update&) { return touches_host; },
-                        [&](const program::Collective&) { return p.packets != nullptr; },
-                        [](const program::Put&) { return true; },
-                        [](const program::Take&) { return true; },
-                        [](const auto&) { return false; },
-                    },
-                    p.op->work);
+  return std::visit(
+      program::overloaded{
+          [&](const program::Kernel& kernel) { return touches_host || !has_kernel(kernel.kind); },
+          [&](const program::Update&) { return touches_host; },
+          [&](const program::Collective&) { return p.packets != nullptr; },
+          [](const program::Put&) { return true; },
+          [](const program::Take&) { return true; },
+          [](const auto&) { return false; },
+      },
+      p.op->work);
 }
 
 std::vector<std::string> Operations::host_work() const {

@@ -37,6 +37,32 @@ at::Device torch_device(Device& device) {
                   : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(cuda));
 }
 
+namespace {
+
+/// A tensor on `place` that holds on to its memory.
+at::Tensor tensor_of(std::shared_ptr<std::byte> memory, at::IntArrayRef sizes, at::ScalarType type,
+                     at::Device place) {
+  void* const address = memory.get();
+  return at::for_blob(address, sizes)
+      .deleter([held = std::move(memory)](void*) {})
+      .options(at::TensorOptions(type).device(place))
+      .target_device(place)
+      .make_tensor();
+}
+
+}  // namespace
+
+at::Tensor device_tensor(Device& device, at::IntArrayRef sizes, at::ScalarType type) {
+  const std::int64_t bytes = c10::multiply_integers(sizes) * at::elementSize(type);
+  return tensor_of(device.allocate(bytes), sizes, type, torch_device(device));
+}
+
+void store(Device& device, const at::Tensor& target, const at::Tensor& values) {
+  device.store(static_cast<std::byte*>(target.data_ptr()),
+               static_cast<const std::byte*>(values.data_ptr()),
+               static_cast<std::int64_t>(values.nbytes()));
+}
+
 RankMemory::RankMemory(Device& device, const program::Program& program, Id role, Id rank,
                        const std::vector<std::byte*>& given)
     : device_(device), program_(program), role_(program.roles[role]), rank_(rank) {
@@ -68,12 +94,8 @@ RankMemory::RankMemory(Device& device, const program::Program& program, Id role,
           tensor = at::zeros({storage.elements}, options);
           continue;
         }
-        const auto memory = on_host ? accelerator->pinned(bytes) : device.allocate(bytes);
-        tensor = at::for_blob(memory.get(), {storage.elements})
-                     .deleter([memory](void*) {})
-                     .options(options)
-                     .target_device(place)
-                     .make_tensor();
+        tensor = tensor_of(on_host ? accelerator->pinned(bytes) : device.allocate(bytes),
+                           {storage.elements}, scalar_type(storage.dtype), place);
       }
     instances.listers.resize(storage.indices);
     instances.pending_releases = std::vector<std::atomic<int>>(count);

@@ -29,6 +29,11 @@ namespace rehearse::runtime {
 at::ScalarType scalar_type(program::DType type);
 /// Where LibTorch keeps the tensors of bodies.
 at::Device torch_device(Device& device);
+/// A tensor in memory of the device, filled with 0.
+at::Tensor device_tensor(Device& device, at::IntArrayRef sizes, at::ScalarType type);
+/// Copies `values`, a tensor of the host, to a tensor of the device of the same size and type,
+/// while no stream runs anything.
+void store(Device& device, const at::Tensor& target, const at::Tensor& values);
 
 /// A ref of an op, resolved for one rank.
 struct Operand {

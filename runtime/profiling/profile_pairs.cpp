@@ -1,13 +1,12 @@
 // Measures latency and bandwidth between every two ranks by ping-pongs. Rounds, legs and the
 // estimator are those of engine/costs/ping_pong.h.
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 #include <utility>
 
+#include "runtime/execution/rank_memory.h"
 #include "runtime/profiling/profile_parts.h"
 
 namespace rehearse::runtime {
@@ -55,18 +54,18 @@ void add_pairs(const std::string& text, std::vector<costs::PairTime>& pairs) {
 
 }  // namespace
 
-void profile_pairs(const cluster::Cluster& cluster, Control& control, Network& network,
-                   costs::Profile& profile) {
+void profile_pairs(const cluster::Cluster& cluster, TimedStream& stream, Control& control,
+                   Network& network, costs::Profile& profile) {
   const costs::PingPong settings;
   const int rank = control.environment().rank;
-  std::vector<Id> ranks(static_cast<std::size_t>(control.environment().world_size)), nodes;
-  std::iota(ranks.begin(), ranks.end(), Id{0});
+  std::vector<Id> nodes;
   for (const cluster::Device& device : cluster.devices()) nodes.push_back(device.node);
-  const auto comm = network.communicator("pairs", ranks);
-  const at::Tensor buffer = at::zeros({settings.large / size_of(program::DType::f32)}, at::kFloat);
+  const auto comm = connect_all("pairs", stream.device(), control, network);
+  const at::Tensor buffer =
+      device_tensor(stream.device(), {settings.large / size_of(program::DType::f32)}, at::kFloat);
   std::vector<costs::PairTime> mine;
   for (const costs::PairRound& round : costs::pairing_rounds(nodes)) {
-    comm->barrier();
+    stream.run([&] { meet(*comm, stream.device(), buffer.data_ptr<float>()); });
     for (const auto& [a, b] : round) {
       if (std::cmp_not_equal(rank, a) && std::cmp_not_equal(rank, b)) continue;
       const bool begins = std::cmp_equal(rank, a);
@@ -75,19 +74,25 @@ void profile_pairs(const cluster::Cluster& cluster, Control& control, Network& n
       // Repeat -1 is a warm-up: the first use of a connection is slower.
       for (int repeat = -1; repeat < settings.repeats; ++repeat)
         for (int leg = 0; leg < costs::legs_per_repeat; ++leg) {
-          const double began = seconds_now();
-          if (begins)
-            partner.begin(leg_of(settings, leg));
+          const auto trip = [&, leg] {
+            if (begins)
+              partner.begin(leg_of(settings, leg));
+            else
+              partner.answer(leg_of(settings, leg));
+          };
+          if (repeat < 0)
+            stream.run(trip);
           else
-            partner.answer(leg_of(settings, leg));
-          if (repeat >= 0) times.legs[leg].push_back(seconds_now() - began);
+            stream.time(times.legs[leg], trip);
         }
+      stream.finish();
       if (!begins) continue;
       const auto [there, back] = estimate(a, b, times, settings);
       mine.push_back(there);
       mine.push_back(back);
     }
   }
+  stream.finish();
   for (const std::string& one : control.gather("pairs", to_text(mine)))
     add_pairs(one, profile.pairs);
   std::sort(profile.pairs.begin(), profile.pairs.end(),

@@ -15,6 +15,8 @@
 #include "engine/base/errors.h"
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
+#include "runtime/device/accelerator.h"
+#include "runtime/device/load_device.h"
 #include "runtime/profiling/profile_parts.h"
 
 namespace rehearse::runtime {
@@ -46,14 +48,15 @@ std::string processor() {
   return "unknown processor";
 }
 
-std::string describe_host(int cores) {
+std::string describe_host(const Device& device, int cores) {
   utsname kernel = {};
   uname(&kernel);
   const std::time_t now = std::time(nullptr);
   char date[16] = {};
   std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
-  return fmt::format("{}, {} cores, {} {}, {}", processor(), cores, kernel.sysname, kernel.release,
-                     date);
+  const std::string on = device.name() == "cpu" ? "" : device.name() + ", ";
+  return fmt::format("{}{}, {} cores, {} {}, {}", on, processor(), cores, kernel.sysname,
+                     kernel.release, date);
 }
 
 void set_device_kind(costs::Profile& profile, const std::string& kind) {
@@ -64,12 +67,13 @@ void set_device_kind(costs::Profile& profile, const std::string& kind) {
   set(profile.collectives), set(profile.transfers);
 }
 
-/// The cluster whose devices the ranks are on. Nothing if they are on several hosts and the
-/// settings name no cluster.
+/// The cluster whose devices the ranks are on. Nothing if the settings name none and ranks are on
+/// several hosts, or on devices of a stated kind.
 std::optional<cluster::Cluster> cluster_of(const ProfileSettings& settings,
                                            const Environment& environment) {
   const int ranks = environment.world_size;
-  if (settings.cluster.empty() && environment.local_world_size != ranks) return std::nullopt;
+  if (settings.cluster.empty() && (environment.local_world_size != ranks || !settings.kind.empty()))
+    return std::nullopt;
   cluster::Cluster cluster = cluster::load_cluster(
       settings.cluster.empty() ? fmt::format("this-machine:{}", ranks) : settings.cluster);
   if (std::cmp_not_equal(cluster.devices().size(), ranks))
@@ -84,6 +88,13 @@ std::optional<cluster::Cluster> cluster_of(const ProfileSettings& settings,
   return cluster;
 }
 
+/// The device kind that the times are for. Throws InputError when the device table lacks it.
+std::string kind_of(const ProfileSettings& settings,
+                    const std::optional<cluster::Cluster>& cluster) {
+  if (!settings.kind.empty()) return cluster::load_device(settings.kind).name;
+  return cluster ? cluster->kind_of(0).name : "CPU core";
+}
+
 }  // namespace
 
 costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSettings& settings,
@@ -95,6 +106,8 @@ costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSetti
   const int threads =
       settings.threads > 0 ? settings.threads : std::max(1, cores / environment.local_world_size);
   const std::optional<cluster::Cluster> cluster = cluster_of(settings, environment);
+  check_device(settings.device);
+  const std::string kind = kind_of(settings, cluster);
   at::set_num_threads(threads);
   // As in training, keep freed pages instead of requesting them from the kernel in every step.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -102,20 +115,27 @@ costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSetti
   Control control(environment, {.encrypt = settings.encrypt});
   try {
     Network network(control);
-    costs::Profile profile{.host = describe_host(cores),
+    const auto device = make_device(settings.device, environment.rank, &control);
+    if (device->accelerator() != nullptr && settings.cluster.empty() && settings.kind.empty())
+      throw InputError(
+          fmt::format("{}: --kind or --ranks-on says which device of platforms/devices.toml this "
+                      "is: {}",
+                      device->name(), fmt::join(cluster::known_devices(), ", ")));
+    TimedStream stream(*device);
+    costs::Profile profile{.host = describe_host(*device, cores),
                            .encrypted = settings.network && settings.encrypt,
                            .cores = cores,
                            .ranks = environment.world_size,
                            .threads_per_rank = threads};
     for (const int tp : settings.tensor_parallel)
       for (const int samples : settings.samples)
-        profile_model(model, samples, tp, settings, control, profile);
-    profile_kernels(control, profile);
-    if (settings.network) profile_network(settings, control, network, profile);
+        profile_model(model, samples, tp, settings, stream, control, profile);
+    profile_kernels(settings, stream, control, profile);
+    if (settings.network) profile_network(settings, stream, control, network, profile);
     if (settings.network && cluster && environment.world_size > 1)
-      profile_pairs(*cluster, control, network, profile);
+      profile_pairs(*cluster, stream, control, network, profile);
     control.finish();
-    set_device_kind(profile, cluster ? cluster->kind_of(0).name : "CPU core");
+    set_device_kind(profile, kind);
     return profile;
   } catch (const std::exception& error) {
     control.fail(error.what());

@@ -19,18 +19,22 @@ struct ProfileSettings {
   std::vector<int> tensor_parallel = {1};
   program::DType dtype = program::DType::f32;
   plan::Optimizer optimizer = plan::Optimizer::adamw;
-  bool network = true;                     // time collectives, transfers and pairs
-  std::string cluster = {};                // the cluster that the ranks are on; empty: this host
-  int threads = 0;                         // per rank; 0: cores / ranks
-  bool encrypt = false;                    // connections, as run.encrypt
-  Seconds segment_time = Seconds(1.5);     // spent on each number of samples and each tp
-  Bytes largest = Bytes(32e6);             // payload of the largest collective and transfer
-  Seconds collective_time = Seconds(0.2);  // spent on each kind and size
+  bool network = true;                  // time collectives, transfers and pairs
+  std::string device = "auto";          // as run.device
+  std::string cluster = {};             // the cluster that the ranks are on; empty: this host
+  std::string kind = {};                // of the devices, of the device table; empty: `cluster`'s
+  int threads = 0;                      // per rank; 0: cores / ranks
+  bool encrypt = false;                 // connections, as run.encrypt
+  Seconds segment_time = Seconds(1.5);  // spent on each number of samples and each tp
+  Bytes largest = Bytes(32e6);          // payload of the largest collective and transfer
+  Seconds kernel_time = Seconds(0.1);   // spent on each kernel and size
+  Seconds collective_time = Seconds(0.2);  // spent on each collective and size
 };
 
 /// Every rank of the environment calls it; all get the same profile. Its times are each rank's
 /// median, averaged over ranks; for collectives and transfers the maximum over ranks. Throws
-/// InputError for a model without blocks and for a cluster that does not fit the ranks.
+/// InputError for a model without blocks, for a cluster that does not fit the ranks, and for GPUs
+/// of which neither settings.cluster nor settings.kind says the kind.
 costs::Profile measure_profile(const model::ModelSpec& model, const ProfileSettings& settings,
                                const Environment& environment);
 

@@ -11,7 +11,6 @@ USERS = (*PRODUCT, "examples", "bench")
 FOR_TESTS = {
     "from_text": "the C++ interface, for programs of users",
     "exchanges_of": "the choice between exchanges, of which the product takes the first",
-    "known_devices": "the device table, each line of which a test looks at",
     "lower_large_product": "tests take the way of large products with small ones",
     "known_libraries": "the shipped library files, each of which a test loads",
     "known_software": "the shipped software files, each of which a test loads",

@@ -21,10 +21,11 @@ class GpuCheck(CliTestCase):
         return done, json.loads(out.read_text())["checks"] if out.exists() else []
 
     def test_checks_pass(self):
-        names = ["machine", "kernels", "wires", "losses-fp32", "method-topk-sync", "killed-rank"]
+        names = ["machine", "kernels", "wires", "losses-fp32", "method-topk-sync", "speed-tiny", "killed-rank"]
         done, results = self.check("--device", "emulated", *names, expect=0)
         self.assertEqual([(one["check"], one["passed"]) for one in results], [(name, True) for name in names])
-        self.assertIn("6 of 6 checks passed", done.stdout)
+        self.assertIn("7 of 7 checks passed", done.stdout)
+        self.assertGreater(results[-2]["tokens_per_s"], 0)
         self.assertIn("rank 1", results[-1]["said"])
 
     def test_a_check_that_fails_is_named(self):

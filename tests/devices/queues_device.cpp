@@ -56,9 +56,15 @@ class QueueEvent : public Event {
     const std::uint64_t target = recorded;
     shared_.changed.wait(guard, [&] { return reached >= target; });
   }
+  double seconds_since(const Event& begin) const override {
+    const std::lock_guard guard(shared_.lock);
+    const auto passed = reached_at - static_cast<const QueueEvent&>(begin).reached_at;
+    return std::chrono::duration<double>(passed).count();
+  }
 
   const Id op;
   std::uint64_t recorded = 0, reached = 0;
+  std::chrono::steady_clock::time_point reached_at = {};
   Clock before = {};  // the last record
 
  private:
@@ -76,7 +82,7 @@ struct Queue {
   std::string name = {};
   std::size_t index = 0;
   std::deque<std::variant<RunningOp, Mark>> items = {};
-  std::vector<const QueueEvent*> waits = {};  // of the op that is launched next
+  std::vector<const QueueEvent*> waits = {};  // of what comes next
   Clock before = {};
   std::uint64_t launched = 0, at_meeting = 0, met = 0;
   bool busy = false, closed = false;
@@ -104,6 +110,7 @@ class QueuesDevice : public Device {
   bool asynchronous() const override { return true; }
   std::unique_ptr<Stream> stream(const std::string& name) override;
   std::shared_ptr<Event> event(Id op) override { return std::make_shared<QueueEvent>(shared_, op); }
+  std::shared_ptr<Event> timed_event(Id op) override { return event(op); }
 
   std::shared_ptr<std::byte> allocate(std::int64_t bytes) override {
     const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
@@ -222,13 +229,7 @@ class QueueStream : public Stream {
   void call(const Body& body) override { push(body, true); }
   void push(const Body& body, bool host) {
     const std::lock_guard guard(device_.shared_.lock);
-    for (const QueueEvent* event : std::exchange(queue_.waits, {})) {
-      const Dropped& dropped = device_.dropped_;
-      if (dropped.rank == device_.rank_ && dropped.op == body.op && dropped.wait == event->op)
-        continue;
-      merge(queue_.before, event->before);
-      queue_.items.emplace_back(Mark{const_cast<QueueEvent*>(event), event->recorded, true});
-    }
+    add_waits(body.op);
     if (queue_.before.size() <= queue_.index) queue_.before.resize(queue_.index + 1);
     queue_.before[queue_.index] = ++queue_.launched;
     const auto op = std::make_shared<const Running>(
@@ -244,6 +245,7 @@ class QueueStream : public Stream {
   void record(Event& event) override {
     const std::lock_guard guard(device_.shared_.lock);
     auto& of = static_cast<QueueEvent&>(event);
+    add_waits(of.op);
     of.before = queue_.before;
     queue_.items.emplace_back(Mark{&of, ++of.recorded, false});
     device_.shared_.changed.notify_all();
@@ -257,6 +259,15 @@ class QueueStream : public Stream {
   }
 
  private:
+  /// What `op`, which comes next, waits for.
+  void add_waits(Id op) {
+    for (const QueueEvent* event : std::exchange(queue_.waits, {})) {
+      const Dropped& dropped = device_.dropped_;
+      if (dropped.rank == device_.rank_ && dropped.op == op && dropped.wait == event->op) continue;
+      merge(queue_.before, event->before);
+      queue_.items.emplace_back(Mark{const_cast<QueueEvent*>(event), event->recorded, true});
+    }
+  }
   void work() {
     std::seed_seq seeds{device_.seed_, static_cast<unsigned>(device_.rank_),
                         static_cast<unsigned>(queue_.index)};
@@ -272,7 +283,8 @@ class QueueStream : public Stream {
         if (mark->waits)
           device_.shared_.changed.wait(guard, [&] { return mark->event->reached >= mark->number; });
         else
-          mark->event->reached = mark->number;
+          mark->event->reached = mark->number,
+          mark->event->reached_at = std::chrono::steady_clock::now();
       } else {
         guard.unlock();
         sleep(random());

@@ -18,7 +18,7 @@ struct cudaDeviceProp {
   char name[256];
 };
 
-inline constexpr unsigned cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
 
 inline const char* cudaGetErrorString(cudaError_t) { return "an error of the emulation"; }
@@ -80,7 +80,6 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) {
   *out = new EmulatedEvent;
   return cudaSuccess;
 }
-inline cudaError_t cudaEventCreate(cudaEvent_t* out) { return cudaEventCreateWithFlags(out, 0); }
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;

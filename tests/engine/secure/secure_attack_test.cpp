@@ -44,6 +44,22 @@ struct Levels {
   }
 };
 
+/// A round whose clients have shared their secrets and send no weights yet.
+struct BeforeMasks {
+  Server server;
+  std::vector<Client> all = {};
+  std::map<Id, Message> answers = {};  // of the server to what came last
+};
+BeforeMasks before_masks(const Levels& in) {
+  BeforeMasks at{.server = Server(in.group, in.weights)};
+  for (Id id = 0; id < clients; ++id) at.all.emplace_back(in.group, id);
+  for (Id id = 0; id < clients; ++id) at.server.take(id, at.all[id].advertise());
+  at.answers = at.server.close();
+  for (Id id = 0; id < clients; ++id) at.server.take(id, at.all[id].share(at.answers.at(id)));
+  at.answers = at.server.close();
+  return at;
+}
+
 /// A number from the shares of it that are in the clients' last messages. `owner`'s own share is
 /// the first of its message; a neighbour's is at the place of the owner among its neighbours.
 Key opened_from(const test::PlayedRound& played, const Group& group, Id owner, int count) {
@@ -121,13 +137,7 @@ TEST(SecureAttack, BothSecretsOfAClientNeverOpen) {
   const Levels in;
   const int threshold = in.group.settings.threshold;
   for (int lies = 0; lies < clients; ++lies) {
-    Server server(in.group, in.weights);
-    std::vector<Client> all;
-    for (Id id = 0; id < clients; ++id) all.emplace_back(in.group, id);
-    for (Id id = 0; id < clients; ++id) server.take(id, all[id].advertise());
-    std::map<Id, Message> answers = server.close();
-    for (Id id = 0; id < clients; ++id) server.take(id, all[id].share(answers.at(id)));
-    answers = server.close();
+    auto [server, all, answers] = before_masks(in);
     std::vector<std::uint32_t> masked;
     for (Id id = 0; id < clients; ++id) {
       const Message message = all[id].mask(answers.at(id), in.levels[id]);
@@ -155,13 +165,7 @@ TEST(SecureAttack, BothSecretsOfAClientNeverOpen) {
 
 TEST(SecureAttack, ClientsAnswerOnce) {
   const Levels in;
-  Server server(in.group, in.weights);
-  std::vector<Client> all;
-  for (Id id = 0; id < clients; ++id) all.emplace_back(in.group, id);
-  for (Id id = 0; id < clients; ++id) server.take(id, all[id].advertise());
-  std::map<Id, Message> answers = server.close();
-  for (Id id = 0; id < clients; ++id) server.take(id, all[id].share(answers.at(id)));
-  answers = server.close();
+  auto [server, all, answers] = before_masks(in);
   const auto said = [](auto call) { return test::message_of<BackendError>(call); };
   // Sealed shares are for one client and of one client.
   Message swapped = answers.at(1);

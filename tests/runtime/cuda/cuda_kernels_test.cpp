@@ -12,8 +12,10 @@
 #include <random>
 #include <vector>
 
+#include "runtime/device/accelerator.h"
 #include "runtime/device/load_device.h"
 #include "runtime/kernels/floats.h"
+#include "tests/runtime/as_body.h"
 #include "tests/runtime/comm_ranks.h"
 #include "tests/runtime/cuda/gpu.h"
 

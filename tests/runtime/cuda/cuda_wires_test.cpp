@@ -12,7 +12,9 @@
 #include <numeric>
 
 #include "runtime/communication/communicator.h"
+#include "runtime/device/accelerator.h"
 #include "runtime/device/load_device.h"
+#include "tests/runtime/as_body.h"
 #include "tests/runtime/comm_ranks.h"
 #include "tests/runtime/cuda/gpu.h"
 
@@ -108,6 +110,25 @@ TEST(CudaWires, AnotherCallIsAnError) {
   EXPECT_THAT(ended.at(0).text, testing::HasSubstr("dp 0: ncclAllReduce"));
   EXPECT_THAT(ended.at(0).text, testing::HasSubstr("member 1 made another call"));
   EXPECT_EQ(ended.at(1).status, 1) << ended.at(1).text;
+}
+
+// NCCL refuses two ranks on one device, unless they seem to be on two hosts.
+TEST(CudaWires, RanksMayShareAGpu) {
+  if (test_gpu() != "emulated") GTEST_SKIP() << "a machine has the GPUs that it has";
+  for (const int gpus : {1, 2}) {
+    setenv("REHEARSE_EMULATED_GPUS", std::to_string(gpus).c_str(), 1);
+    const auto ended = run_ranks(2, [](const Environment& environment) {
+      Control control(environment, patient());
+      const auto device = make_device(test_gpu(), environment.rank, &control);
+      const char* const host = std::getenv("NCCL_HOSTID");
+      control.finish();
+      return std::string(host == nullptr ? "its own" : host);
+    });
+    for (const int rank : {0, 1})
+      EXPECT_THAT(ended.at(rank).text,
+                  testing::EndsWith(gpus == 2 ? "its own" : fmt::format("-rank-{}", rank)));
+  }
+  unsetenv("REHEARSE_EMULATED_GPUS");
 }
 
 // Aborting one communicator after the other may hang, so all are aborted in one group.

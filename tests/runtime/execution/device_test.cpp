@@ -22,6 +22,7 @@
 #include "runtime/execution/lane_runner.h"
 #include "runtime/execution/rank_memory.h"
 #include "tests/methods.h"
+#include "tests/runtime/as_body.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/sparse_job.h"
 #include "tests/runtime/training.h"
@@ -132,21 +133,13 @@ TEST(QueuesMemory, OverwritesWhatNobodyMayRead) {
   memory.drop_values();
   std::vector<float> held(static_cast<std::size_t>(value.elements), 1);
   std::size_t kept = 0;  // elements that are unharmed after the first of two releases
-  std::function<void()> use = [&] {
+  as_body(*device, [&] {
     const std::int64_t step = value.age;
     memory.set(value, step, at::from_blob(held.data(), {value.elements}));
     memory.release(value, step + value.age);
     kept = static_cast<std::size_t>(std::ranges::count(held, 1.0F));
     memory.release(value, step + value.age);
-  };
-  const auto stream = device->stream("compute");
-  stream->launch(
-      {.run = [](void* self, const Body&) { (*static_cast<std::function<void()>*>(self))(); },
-       .self = &use,
-       .lane = 0,
-       .op = 0,
-       .step = 1});
-  stream->synchronize();
+  });
   EXPECT_EQ(kept, held.size());
   EXPECT_TRUE(std::ranges::all_of(held, [](float one) { return std::isnan(one); }));
 }

@@ -16,6 +16,7 @@
 
 #include "engine/base/errors.h"
 #include "runtime/device/cpu_device.h"
+#include "runtime/device/load_device.h"
 #include "tests/runtime/processes.h"
 
 namespace rehearse::runtime {
@@ -105,6 +106,52 @@ TEST(LaneRunner, RunsTheHostsPartBeforeTheOp) {
   runner.run(0, 2);
   EXPECT_EQ(order, "s0 0 s1 h1 1 s0 0 s1 h1 1 ");
 }
+
+// The times of ops are the device's, whenever the host issues them.
+class LaneTimes : public testing::TestWithParam<std::string> {};
+TEST_P(LaneTimes, AreThoseOfTheStreams) {
+  constexpr auto long_op = std::chrono::milliseconds(5);
+  constexpr std::int64_t steps = 8, kept = 12;
+  Control control(Environment{}, {});
+  const auto device = make_device(GetParam(), 0, &control);
+  // Op 1 follows op 0 on another lane; op 2 is short and waits for nothing.
+  const std::vector<TaskLane> lanes = {
+      {.tasks = {{.op = 0, .computes = true}, {.op = 2}}},
+      {.tasks = {{.op = 1, .waits = {{.op = 0}}}}},
+  };
+  LaneRunner runner(*device, 3, lanes, 0, {.execute = [&](Id op, std::int64_t) {
+    if (op == 0) std::this_thread::sleep_for(long_op);
+    return true;
+  }});
+  runner.keep_stamps(kept);
+  const std::int64_t began = std::chrono::steady_clock::now().time_since_epoch().count();
+  runner.run(0, steps);
+  const std::int64_t ended = std::chrono::steady_clock::now().time_since_epoch().count();
+  ASSERT_EQ(runner.stamps()[0].size(), std::size_t(kept));
+  ASSERT_EQ(runner.stamps()[1].size(), std::size_t(steps));
+  // An emulated GPU tells times as CUDA does, in floats; its host has the same clock.
+  const std::int64_t rounding = GetParam() == "emulated" ? 100'000 : 0;
+  std::map<std::pair<Id, std::int64_t>, OpTimes> times;
+  for (const std::vector<OpTimes>& lane : runner.stamps())
+    for (const OpTimes& op : lane) {
+      times[{op.op, op.step}] = op;
+      EXPECT_GE(op.end, op.start);
+      EXPECT_GE(op.start, began - rounding);
+      EXPECT_LE(op.end, ended + rounding);
+    }
+  const auto least = std::chrono::nanoseconds(long_op).count() - rounding;
+  for (std::int64_t step = 0; step < kept / 2; ++step) {
+    EXPECT_GE(times.at({0, step}).end - times.at({0, step}).start, least);
+    EXPECT_GE(times.at({1, step}).start, times.at({0, step}).end - rounding);
+    EXPECT_GE(times.at({2, step}).start, times.at({0, step}).end - rounding);
+  }
+  // Of ops that compute, stamped or not; the other two took less than all of them together.
+  EXPECT_GE(runner.computed_seconds(), 1e-9 * static_cast<double>(steps * least));
+  EXPECT_LE(runner.computed_seconds(), 1e-9 * static_cast<double>(ended - began + rounding));
+  control.finish();
+}
+INSTANTIATE_TEST_SUITE_P(On, LaneTimes, testing::Values("cpu", "queues", "emulated"),
+                         [](const auto& info) { return info.param; });
 
 TEST(LaneRunner, WaitsAcrossLanesAndSteps) {
   // Lane 0: compute 0, update 1 after the reduce of the same step. Lane 1: reduce 2 after compute.

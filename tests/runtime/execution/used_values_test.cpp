@@ -43,6 +43,7 @@ class LoggingDevice : public Device {
     return std::make_unique<LoggingStream>();
   }
   std::shared_ptr<Event> event(Id op) override { return cpu_->event(op); }
+  std::shared_ptr<Event> timed_event(Id op) override { return cpu_->timed_event(op); }
   std::shared_ptr<std::byte> allocate(std::int64_t bytes) override { return cpu_->allocate(bytes); }
   std::byte* outside(std::byte* inside) const override { return inside; }
   std::byte* inside(std::byte* outside) const override { return outside; }

@@ -1,54 +1,69 @@
-// A profile of this machine has all parts, with plausible times, and can be written and read again.
+// A profile has all parts on every kind of device, with plausible times, and can be written and
+// read again.
 
 #include "runtime/profiling/profiler.h"
 
 #include <ATen/Parallel.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <set>
 
 #include "engine/base/errors.h"
+#include "tests/message_of.h"
 #include "tests/runtime/processes.h"
 
 namespace rehearse::runtime {
 namespace {
 
-TEST(SoakProfiler, MeasuresEveryPieceWithAllRanksAtOnce) {
+costs::Profile measured(const std::string& device, const std::string& kind, Seconds each) {
   at::set_num_threads(1);
   const model::ModelSpec model = model::load_model("gpt-tiny", 32);
-  const auto began = std::chrono::steady_clock::now();
   const std::vector<Outcome> outcomes = run_ranks(2, [&](const Environment& environment) {
     return to_json(measure_profile(model,
                                    {.samples = {1, 4},
+                                    .device = device,
+                                    .kind = kind,
                                     .threads = 1,
-                                    .segment_time = Seconds(0.1),
+                                    .segment_time = each,
                                     .largest = Bytes(1e6),
-                                    .collective_time = Seconds(0.01)},
+                                    .kernel_time = each,
+                                    .collective_time = each},
                                    environment));
   });
-  const double lasted =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  for (const Outcome& outcome : outcomes) ASSERT_EQ(outcome.status, 0) << outcome.text;
-  const costs::Profile profile = costs::parse_profile(outcomes[0].text, "profile");
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.status, 0) << outcome.text;
+  return costs::parse_profile(outcomes[0].text, "profile");
+}
+
+/// Seconds of a pass of the head at so many samples.
+double head(const costs::Profile& profile, int samples) {
+  for (const costs::SegmentTime& one : profile.segments)
+    if (one.kind == model::SegmentKind::head && one.pass == program::Pass::backward &&
+        one.samples == samples)
+      return one.seconds;
+  return 0;
+}
+
+class Profiler : public testing::TestWithParam<std::string> {};
+
+TEST_P(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
+  const bool gpu = GetParam() == "emulated";
+  const costs::Profile profile = measured(GetParam(), gpu ? "RTX 4090" : "", Seconds(0.01));
   EXPECT_EQ(profile.ranks, 2);
   EXPECT_EQ(profile.threads_per_rank, 1);
-  const std::string kind = cluster::load_cluster("this-machine:2").kind_of(0).name;
+  const std::string kind =
+      gpu ? "RTX 4090" : cluster::load_cluster("this-machine:2").kind_of(0).name;
   EXPECT_TRUE(profile.covers(kind));
-  EXPECT_FALSE(profile.covers("RTX 4090"));
+  EXPECT_EQ(profile.covers("RTX 4090"), gpu);
   std::set<std::tuple<model::SegmentKind, program::Pass, int>> pieces;
   for (const costs::SegmentTime& segment : profile.segments) {
     EXPECT_GT(segment.seconds, 0);
-    EXPECT_LT(segment.seconds, lasted / 10);
     pieces.insert({segment.kind, segment.pass, segment.samples});
   }
   // Kinds, passes, numbers of samples; the embedding's backward has no halves.
   EXPECT_EQ(pieces.size(), (4U * 3U + 3U * 2U) * 2U);
-  const auto head = [&](int samples) {
-    return *profile.segment_seconds(model.name, model::SegmentKind::head, program::Pass::backward,
-                                    samples, 32, 1, program::DType::f32, kind);
-  };
-  EXPECT_GT(head(4), head(1));
+  EXPECT_GT(head(profile, 1), 0);
   EXPECT_TRUE(profile.update_seconds(plan::Optimizer::adamw, program::DType::f32, 1'000'000, kind));
   for (const program::KernelKind work :
        {program::KernelKind::measure, program::KernelKind::rescale, program::KernelKind::select,
@@ -64,14 +79,37 @@ TEST(SoakProfiler, MeasuresEveryPieceWithAllRanksAtOnce) {
     EXPECT_GT(profile.collective_seconds(move, 2, 1 << 18, kind).value_or(0), 0)
         << static_cast<int>(move);
   EXPECT_GT(profile.transfer_seconds(1 << 18, kind).value_or(0), 0);
-  EXPECT_GT(profile.cpu_seconds_per_byte, 0);
+  EXPECT_EQ(profile.pairs.size(), gpu ? 0 : 2);
+  EXPECT_EQ(profile.cpu_seconds_per_byte > 0, !gpu);  // an accelerator moves the bytes itself
+}
+INSTANTIATE_TEST_SUITE_P(On, Profiler, testing::Values("cpu", "queues", "emulated"),
+                         [](const auto& info) { return info.param; });
+
+TEST(SoakProfiler, TimesGrowWithTheWorkAndAreShorterThanAll) {
+  const auto began = std::chrono::steady_clock::now();
+  const costs::Profile profile = measured("cpu", "", Seconds(0.1));
+  const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - began;
+  EXPECT_GT(head(profile, 4), head(profile, 1));
+  for (const costs::SegmentTime& segment : profile.segments)
+    EXPECT_LT(segment.seconds, lasted.count() / 10);
 }
 
-TEST(Profiler, RefusesAModelWithoutBlocks) {
+TEST(ProfilerRefuses, AModelWithoutBlocks) {
   model::ModelSpec model = model::load_model("bert-tiny", 0);
   model.outputs = 2;
   model = build_model(model);
   EXPECT_THROW(measure_profile(model, {}, {}), InputError);
+}
+
+TEST(ProfilerRefuses, AGpuOfNoKnownKind) {
+  const model::ModelSpec model = model::load_model("gpt-tiny", 32);
+  const auto said = [&](const ProfileSettings& settings) {
+    return test::message_of<InputError>([&] { measure_profile(model, settings, {}); });
+  };
+  EXPECT_THAT(said({.device = "emulated"}), testing::HasSubstr("--kind or --ranks-on"));
+  EXPECT_THAT(said({.device = "emulated"}), testing::HasSubstr("RTX 4090"));
+  EXPECT_THAT(said({.kind = "RTX 4080"}), testing::HasSubstr("did you mean \"RTX 4090\"?"));
+  EXPECT_THAT(said({.device = "tpu"}), testing::HasSubstr("no device: auto, cpu or cuda"));
 }
 
 }  // namespace
