@@ -81,6 +81,9 @@ nlohmann::ordered_json to_json(const Row& row);
 /// One object a point, in the order of the points; an unknown one has no figures.
 nlohmann::ordered_json to_json(const std::vector<Point>& points, const Rows& rows);
 
+/// From 1 to `of`: which machine of so many computes the point.
+int shard_of(const Point& point, int of);
+
 struct Work {
   int jobs = 0;             // worker processes; 0: as many as the machine has cores
   int shard = 1, of = 1;    // only the points dealt to this shard

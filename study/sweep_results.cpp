@@ -223,15 +223,18 @@ Rows read_rows(const std::string& folder) {
   return out;
 }
 
+int shard_of(const Point& point, int of) {
+  return static_cast<int>(point.deal % static_cast<unsigned>(of)) + 1;
+}
+
 void compute(const Sweep& sweep, const std::vector<Point>& points, const Work& work, Rows& rows) {
   std::vector<const Point*> todo;
   std::set<std::string> listed;
   for (const Point& point : points) {
     const auto known = rows.find(point.key);
     const bool done = known != rows.end() && known->second.failed.empty();
-    const bool mine =
-        point.deal % static_cast<unsigned>(work.of) + 1 == static_cast<unsigned>(work.shard);
-    if (mine && !done && listed.insert(point.key).second) todo.push_back(&point);
+    if (shard_of(point, work.of) == work.shard && !done && listed.insert(point.key).second)
+      todo.push_back(&point);
   }
   std::error_code error;
   std::filesystem::create_directories(work.folder, error);

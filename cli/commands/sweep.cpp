@@ -9,7 +9,10 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 
+#include "cli/batch/batch_system.h"
+#include "cli/commands/sweep_on.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
@@ -27,8 +30,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string file = {}, output = {}, by = "step_s", shard = {};
-  int jobs = 0, top = 10;
+  std::string file = {}, output = {}, by = "step_s", shard = {}, on = {}, wait = {};
+  std::vector<std::string> on_arguments = {};
+  int jobs = 0, top = 10, shards = 0;
   bool dry_run = false;
 };
 
@@ -43,6 +47,29 @@ void read_shard(const std::string& text, study::Work& work) {
   }
   if (!good || work.shard < 1 || work.shard > work.of)
     throw InputError(fmt::format("--shard {}: must be I/N with I from 1 to N, as in 1/4", text));
+}
+
+/// The options of --on; nothing without it.
+std::optional<SweepOn> read_on(const Options& options) {
+  if (options.on.empty()) {
+    const bool alone = options.shards == 0 && options.on_arguments.empty() && options.wait.empty();
+    if (!alone) throw InputError("--shards, --on-args and --wait belong to --on");
+    return std::nullopt;
+  }
+  if (!options.shard.empty()) throw InputError("--shard and --on exclude each other");
+  SweepOn out{.system = options.on,
+              .file = options.file,
+              .folder = options.output,
+              .shards = options.shards,
+              .jobs = options.jobs};
+  for (const std::string& text : options.on_arguments)
+    for (std::string& word : words_of(text, "--on-args")) out.arguments.push_back(std::move(word));
+  try {
+    if (!options.wait.empty()) out.wait = parse_seconds(options.wait);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--wait: {}", error.what()));
+  }
+  return out;
 }
 
 /// What is known of all points, in their order.
@@ -176,6 +203,7 @@ std::string listed(const Whole& whole) {
 int run_sweep(const Context& context, const Options& options) {
   study::Work work{.jobs = options.jobs, .folder = options.output};
   read_shard(options.shard, work);
+  const std::optional<SweepOn> on = read_on(options);
   if (options.output.empty() && !options.dry_run)
     throw InputError("sweep needs -o DIR, a folder for its results; --dry-run lists the points");
   const study::Sweep sweep = study::read_sweep(options.file, context.set);
@@ -191,8 +219,13 @@ int run_sweep(const Context& context, const Options& options) {
   }
   Teller teller(context);
   work.progress = &teller;
-  study::compute(sweep, points, work, rows);
+  int status = good;
+  if (on)
+    status = compute_on(context, *on, points, teller, rows);
+  else
+    study::compute(sweep, points, work, rows);
   teller.done();
+  if (status > 128) return status;
   const Json json = json_of(context, whole);
   std::string wrote;
   if (work.of == 1) {
@@ -210,11 +243,11 @@ int run_sweep(const Context& context, const Options& options) {
   }
   if (context.json) {
     std::cout << text_of(json);
-    return good;
+    return status;
   }
   std::cout << best_table(whole, options.top) << remarks(whole);
   if (!wrote.empty()) std::cout << fmt::format("{}: {}\n", options.output, wrote);
-  return good;
+  return status;
 }
 
 }  // namespace
@@ -225,7 +258,9 @@ void add_sweep(CLI::App& app, Context& context) {
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep\n"
       "  rehearse sweep experiments/sweep/methods.toml --dry-run\n"
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --by tokens_per_s --top 5\n"
-      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --shard 1/4");
+      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --shard 1/4\n"
+      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --on slurm --on-args "
+      "\"--time 1:00:00\"");
   auto options = std::make_shared<Options>();
   command->add_option("SWEEP.toml", options->file, "What to vary (docs/sweep.md)")->required();
   command
@@ -240,11 +275,30 @@ void add_sweep(CLI::App& app, Context& context) {
   command->add_option("--top", options->top, "How many of the best points to print")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command->add_option("--jobs", options->jobs, "Points computed at a time; 0: as many as cores")
+  command
+      ->add_option("--jobs", options->jobs,
+                   "Points computed at a time; 0: as many as cores; with --on: of a task; 0: one")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   command->add_option("--shard", options->shard, "Only the points dealt to machine I of N")
       ->type_name("I/N");
+  command
+      ->add_option("--on", options->on,
+                   "Compute on other machines: as tasks of HyperQueue (hq) or Slurm (slurm)")
+      ->check(CLI::IsMember(batch_systems()));
+  command->add_option("--shards", options->shards, "With --on: how many tasks; 0: chosen")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+  command
+      ->add_option("--on-args", options->on_arguments,
+                   "With --on: arguments for hq submit or sbatch; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--wait", options->wait,
+                   "With --on: the longest wait, as in 12h; default: until Ctrl-C")
+      ->type_name("TIME");
   command->add_flag("--dry-run", options->dry_run, "List the points and compute none");
   command->callback([&context, options] {
     context.run = [&context, options] { return run_sweep(context, *options); };
