@@ -16,6 +16,11 @@ LABELS = {
     "exposed_comm_s": "exposed communication (s)",
     "peak_memory_bytes": "peak memory (GB)",
     "joules_per_step": "energy of a step (J)",
+    "dry_run_s": "step time without contention (s)",
+    "goodput": "goodput",
+    "productive_s": "productive time (s)",
+    "lost_s": "lost time (s)",
+    "interruptions": "interruptions",
 }
 
 

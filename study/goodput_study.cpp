@@ -128,15 +128,15 @@ double LongRuns::relative_step(int replicas) {
   const int samples = std::max(1, batch / plan.mesh.dp / micro);  // of a micro-batch
   StudyOptions how{.fidelity = Fidelity::analytic, .seeds = 1, .progress = options_.step.progress};
   const auto time = [&](int dp, int micro_batches) {
-    std::vector<std::string> set = options_.set;
+    JobSource source = options_.source;
     for (const std::string& one :
          {fmt::format("method.pp={}", plan.mesh.pp), fmt::format("method.tp={}", plan.mesh.tp),
           fmt::format("method.dp={}", dp), fmt::format("method.micro_batches={}", micro_batches),
           fmt::format("train.global_batch={}", dp * micro_batches * samples),
           fmt::format("cluster.world_size={}",
                       dp * plan.mesh.pp * plan.mesh.cp * plan.mesh.tp + plan.mesh.servers)})
-      set.push_back(one);
-    job::Job one = load(options_.path, set);
+      source.set.push_back(one);
+    job::Job one = load(source);
     one.disturb = {};
     return predict(one, how).summary.step_time.mean;
   };

@@ -13,14 +13,17 @@
 #include "engine/goodput/checkpoint_prices.h"
 #include "engine/goodput/summary.h"
 #include "engine/job/job.h"
+#include "study/load.h"
 #include "study/study.h"
 
 namespace rehearse::study {
 
+/// Seeds of a long run count draws of failures; its step time needs no more than this.
+constexpr int most_step_seeds = 5;
+
 /// What a long run needs beside the job: how it was loaded, to load it with fewer replicas.
 struct LongRunOptions {
-  std::string path = {};
-  std::vector<std::string> set = {};
+  JobSource source = {};
   Seconds duration = {};
   int seeds = 5;
   StudyOptions step = {};  // how the step time is predicted

@@ -1,6 +1,8 @@
-// A sweep: many variants of one job, each predicted as `rehearse simulate` predicts it.
+// A sweep: many variants of one job, and for each of them what `rehearse simulate`, `rehearse plan`
+// or `rehearse simulate --duration` answers.
 // docs/sweep.md describes the file SWEEP.toml.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -27,9 +29,17 @@ struct Axis {
   std::vector<AxisValue> values = {};
 };
 
+/// What is asked about each point. goodput: a long run with failures.
+enum class Question { simulate, plan, goodput };
+constexpr auto spellings(Question) {
+  return std::to_array<const char*>({"simulate", "plan", "goodput"});
+}
+
 struct Sweep {
   std::string file = {};
   JobSource base = {};  // with its text
+  Question question = Question::simulate;
+  Seconds duration = {};  // of a long run
   StudyOptions options = {};
   std::vector<Axis> axes = {};
   std::vector<std::string> where = {};
@@ -71,7 +81,8 @@ struct Metric {
   const char* name;
   bool most = false;  // the largest is the best
 };
-const std::vector<Metric>& metrics();
+/// The first one ranks unless the user says otherwise.
+const std::vector<Metric>& metrics(Question question);
 
 /// The lines of all files `results*.jsonl` in the folder. A last line that is not complete counts
 /// as not written. Throws InputError with file and line for any other line that is no result; the
@@ -80,6 +91,9 @@ Rows read_rows(const std::string& folder);
 nlohmann::ordered_json to_json(const Row& row);
 /// One object a point, in the order of the points; an unknown one has no figures.
 nlohmann::ordered_json to_json(const std::vector<Point>& points, const Rows& rows);
+
+/// From 1 to `of`: which machine of so many computes the point.
+int shard_of(const Point& point, int of);
 
 struct Work {
   int jobs = 0;             // worker processes; 0: as many as the machine has cores

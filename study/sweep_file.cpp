@@ -9,6 +9,7 @@
 #include "engine/base/config.h"
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
+#include "engine/base/limits.h"
 #include "engine/job/job.h"
 #include "study/methods.h"
 #include "study/sweep.h"
@@ -161,8 +162,18 @@ namespace {
 /// What `c` says of a sweep of the job `base`.
 Sweep sweep_of(const Config& c, JobSource base) {
   Sweep out{.file = c.file(), .base = std::move(base)};
+  out.question = choose(c, "what", Question::simulate);
   StudyOptions& how = out.options;
+  if (out.question == Question::plan)
+    for (const char* key : {"seeds", "precision", "steps"})
+      if (c.has(key)) throw c.error(key, "is not for what = \"plan\"");
+  if (out.question == Question::goodput)
+    out.duration = c.seconds("duration", std::nullopt, limits::long_run);
+  else if (c.has("duration"))
+    throw c.error("duration", "is for what = \"goodput\"");
   how.fidelity = choose(c, "fidelity", Fidelity::fluid);
+  if (out.question == Question::plan && how.fidelity == Fidelity::chunk)
+    throw c.error("fidelity", "chunk: what = \"plan\" knows analytic and fluid");
   how.seeds = static_cast<int>(c.integer("seeds", 1, between(1, 10000)));
   how.steps.steady = static_cast<int>(c.integer("steps", how.steps.measured(),
                                                 between(how.steps.warm_up + 1, 1000000))) -

@@ -182,8 +182,10 @@ std::vector<std::string> method_overrides(const std::string& label, const Config
   return out;
 }
 
-std::string options_text(const StudyOptions& o) {
-  return fmt::format("{} {} {} {}", name_of(o.fidelity), o.seeds, o.steps.steady, o.precision);
+std::string options_text(const Sweep& sweep) {
+  const StudyOptions& o = sweep.options;
+  return fmt::format("{} {} {} {} {} {}", name_of(sweep.question), sweep.duration.value,
+                     name_of(o.fidelity), o.seeds, o.steps.steady, o.precision);
 }
 
 }  // namespace
@@ -198,7 +200,7 @@ std::vector<Point> points_of(const Sweep& sweep) {
     if (count > most_points)
       throw InputError(fmt::format("{}: more than {} points", sweep.file, most_points));
   }
-  const std::string around = options_text(sweep.options) + hex(surroundings());
+  const std::string around = options_text(sweep) + hex(surroundings());
   NamedFiles files;
   std::set<std::string> names;
   std::vector<Point> out;
@@ -229,7 +231,7 @@ std::vector<Point> points_of(const Sweep& sweep) {
     }
     for (const auto& [name, label] : point.values.items()) values[name] = label;
     for (const auto& [name, value] : values) names.insert(name);
-    point.deal = job::fnv1a(text + options_text(sweep.options));
+    point.deal = job::fnv1a(text + options_text(sweep));
     point.key = hex(job::fnv1a(fmt::format("{}{}{}", text, named, around)));
     const bool in = std::all_of(conditions.begin(), conditions.end(),
                                 [&](const Condition& c) { return c.holds(values); });

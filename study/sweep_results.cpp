@@ -13,8 +13,9 @@
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
 #include "engine/base/units.h"
-#include "study/decision.h"
+#include "study/progress.h"
 #include "study/sweep.h"
+#include "study/sweep_point.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/processes.h"
 #endif
@@ -24,43 +25,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-
-Json metrics_of(const Study& s) {
-  const execution::Summary& m = s.summary;
-  std::int64_t peak = 0;
-  for (const planner::DeviceNeed& need : s.memory) peak = std::max(peak, need.need);
-  return {{"method", s.method},
-          {"world_size", s.world_size},
-          {"step_s", m.step_time.mean},
-          {"step_ci95_s", m.step_time.ci95},
-          {"interval_low_s", s.interval ? Json(s.interval->first) : Json()},
-          {"interval_high_s", s.interval ? Json(s.interval->second) : Json()},
-          {"samples_per_s", m.samples_per_s},
-          {"tokens_per_s", m.tokens_per_s},
-          {"mfu", m.mfu > 0 ? Json(m.mfu) : Json()},
-          {"bubble_fraction", m.bubble_fraction},
-          {"exposed_comm_s", m.exposed_comm_s},
-          {"peak_memory_bytes", peak},
-          {"joules_per_step", m.joules_per_step > 0 ? Json(m.joules_per_step) : Json()}};
-}
-
-/// In a worker: the point's line.
-Row predicted(const Sweep& sweep, const Point& point) {
-  Row row{.key = point.key, .values = point.values};
-  try {
-    job::Job job = load({.file = sweep.base.file, .text = sweep.base.text, .set = point.set});
-    const std::optional<plan::Decision> decided = decide_plan(job, nullptr);
-    Study study = predict(job, sweep.options);
-    if (decided) add_warnings(*decided, study);
-    row.metrics = metrics_of(study);
-    row.warnings = study.warnings;
-  } catch (const InputError& error) {
-    row.refused = error.what();
-  } catch (const ProgramError& error) {
-    row.refused = error.what();
-  }
-  return row;
-}
 
 Row read_row(const std::string& line, const std::string& where) {
   const Json json = Json::parse(line, nullptr, false);
@@ -168,11 +132,15 @@ std::string csv_cell(const Json& value) {
 
 }  // namespace
 
-const std::vector<Metric>& metrics() {
-  static const std::vector<Metric> all{
+const std::vector<Metric>& metrics(Question question) {
+  static const std::vector<Metric> simulated{
       {"step_s"},          {"samples_per_s", true}, {"tokens_per_s", true}, {"mfu", true},
       {"bubble_fraction"}, {"exposed_comm_s"},      {"peak_memory_bytes"},  {"joules_per_step"}};
-  return all;
+  static const std::vector<Metric> planned{{"step_s"}, {"dry_run_s"}};
+  static const std::vector<Metric> walked{
+      {"goodput", true}, {"productive_s", true}, {"lost_s"}, {"step_s"}, {"interruptions"}};
+  if (question == Question::simulate) return simulated;
+  return question == Question::plan ? planned : walked;
 }
 
 Json to_json(const Row& row) {
@@ -223,15 +191,18 @@ Rows read_rows(const std::string& folder) {
   return out;
 }
 
+int shard_of(const Point& point, int of) {
+  return static_cast<int>(point.deal % static_cast<unsigned>(of)) + 1;
+}
+
 void compute(const Sweep& sweep, const std::vector<Point>& points, const Work& work, Rows& rows) {
   std::vector<const Point*> todo;
   std::set<std::string> listed;
   for (const Point& point : points) {
     const auto known = rows.find(point.key);
     const bool done = known != rows.end() && known->second.failed.empty();
-    const bool mine =
-        point.deal % static_cast<unsigned>(work.of) + 1 == static_cast<unsigned>(work.shard);
-    if (mine && !done && listed.insert(point.key).second) todo.push_back(&point);
+    if (shard_of(point, work.of) == work.shard && !done && listed.insert(point.key).second)
+      todo.push_back(&point);
   }
   std::error_code error;
   std::filesystem::create_directories(work.folder, error);
@@ -247,7 +218,7 @@ void compute(const Sweep& sweep, const std::vector<Point>& points, const Work& w
     rows[row.key] = std::move(row);
   };
   const auto one = [&](int i) {
-    return line_of(predicted(sweep, *todo[static_cast<std::size_t>(i)]));
+    return line_of(answer_of(sweep, *todo[static_cast<std::size_t>(i)]));
   };
 #ifdef REHEARSE_HAS_SIM
   sim::ProcessOptions how{.jobs = work.jobs, .check = work.check};

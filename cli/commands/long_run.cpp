@@ -12,6 +12,7 @@
 #include "cli/console/python.h"
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
+#include "engine/base/limits.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/table.h"
@@ -24,18 +25,15 @@ namespace {
 
 using goodput::Loss;
 
-constexpr int most_step_seeds = 5;  // of the step time; --seeds counts draws of failures
-constexpr double shortest = 60, longest = 10 * 365 * 86400.0;
-
 study::LongRunOptions options_of(const Context& context, const StudyFlags& flags,
                                  const LongRunFlags& how, Teller& teller) {
-  study::LongRunOptions out{.path = flags.job, .set = context.set};
+  study::LongRunOptions out{.source = {.file = flags.job, .text = {}, .set = context.set}};
   out.duration = parse_duration(how.duration);
   if (!flags.report.empty())
     throw InputError("--report: needs no --duration; -o FILE.svg draws a long run");
   StudyFlags step = flags;
   step.output.clear();
-  step.seeds = std::min(step.seeds, most_step_seeds);
+  step.seeds = std::min(step.seeds, study::most_step_seeds);
   out.step = study_options(step, teller);
   out.seeds = flags.seeds;
   return out;
@@ -206,7 +204,7 @@ Seconds parse_duration(const std::string& text) {
   } catch (const InputError& error) {
     throw InputError(fmt::format("--duration: {}", error.what()));
   }
-  if (out.value < shortest || out.value > longest)
+  if (out.value < limits::long_run.least || out.value > limits::long_run.most)
     throw InputError(fmt::format("--duration {}: must be from 1 min to 3650 d", text));
   return out;
 }

@@ -9,7 +9,10 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 
+#include "cli/batch/batch_system.h"
+#include "cli/commands/sweep_on.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
@@ -17,6 +20,7 @@
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
+#include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
@@ -27,8 +31,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string file = {}, output = {}, by = "step_s", shard = {};
-  int jobs = 0, top = 10;
+  std::string file = {}, output = {}, by = {}, shard = {}, on = {}, wait = {};
+  std::vector<std::string> on_arguments = {};
+  int jobs = 0, top = 10, shards = 0;
   bool dry_run = false;
 };
 
@@ -43,6 +48,29 @@ void read_shard(const std::string& text, study::Work& work) {
   }
   if (!good || work.shard < 1 || work.shard > work.of)
     throw InputError(fmt::format("--shard {}: must be I/N with I from 1 to N, as in 1/4", text));
+}
+
+/// The options of --on; nothing without it.
+std::optional<SweepOn> read_on(const Options& options) {
+  if (options.on.empty()) {
+    const bool alone = options.shards == 0 && options.on_arguments.empty() && options.wait.empty();
+    if (!alone) throw InputError("--shards, --on-args and --wait belong to --on");
+    return std::nullopt;
+  }
+  if (!options.shard.empty()) throw InputError("--shard and --on exclude each other");
+  SweepOn out{.system = options.on,
+              .file = options.file,
+              .folder = options.output,
+              .shards = options.shards,
+              .jobs = options.jobs};
+  for (const std::string& text : options.on_arguments)
+    for (std::string& word : words_of(text, "--on-args")) out.arguments.push_back(std::move(word));
+  try {
+    if (!options.wait.empty()) out.wait = parse_seconds(options.wait);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--wait: {}", error.what()));
+  }
+  return out;
 }
 
 /// What is known of all points, in their order.
@@ -62,12 +90,38 @@ std::string text_of_label(const Json& label) {
   return label.is_string() ? label.get<std::string>() : label.dump();
 }
 
+struct Column {
+  const char *title, *metric;
+};
+
+const std::vector<Column>& columns(study::Question question) {
+  static const std::vector<Column> simulated{{"step s", "step_s"},
+                                             {"tokens/s", "tokens_per_s"},
+                                             {"MFU", "mfu"},
+                                             {"bubble", "bubble_fraction"},
+                                             {"exposed", "exposed_comm_s"},
+                                             {"peak memory", "peak_memory_bytes"},
+                                             {"J a step", "joules_per_step"}};
+  static const std::vector<Column> planned{
+      {"step s", "step_s"}, {"dry run", "dry_run_s"}, {"plan", "plan"}};
+  static const std::vector<Column> walked{{"goodput", "goodput"},
+                                          {"+-", "goodput_ci95"},
+                                          {"lost", "lost_s"},
+                                          {"interruptions", "interruptions"},
+                                          {"step s", "step_s"}};
+  if (question == study::Question::simulate) return simulated;
+  return question == study::Question::plan ? planned : walked;
+}
+
 std::string cell(const Json& metrics, const char* name) {
   const Json value = metrics.value(name, Json());
+  if (value.is_string()) return value.get<std::string>();
   if (!value.is_number()) return "-";
   const auto number = value.get<double>();
   const std::string metric = name;
   if (metric == "mfu" || metric == "bubble_fraction") return percent(number, 1);
+  if (metric.starts_with("goodput")) return percent(number, 2);
+  if (metric.starts_with("lost_") || metric == "dry_run_s") return to_text(Seconds(number));
   if (metric == "peak_memory_bytes") return to_text(Bytes(number));
   if (metric == "joules_per_step") return to_text(Joules(number));
   if (metric == "exposed_comm_s") return to_text(Seconds(number));
@@ -86,19 +140,28 @@ std::string best_table(const Whole& whole, int top) {
   const std::size_t shown = std::min(ranked.size(), static_cast<std::size_t>(top));
   std::vector<std::vector<std::string>> lines(1);
   for (const study::Axis& axis : whole.sweep.axes) lines[0].push_back(axis.name);
-  for (const char* title :
-       {"step s", "tokens/s", "MFU", "bubble", "exposed", "peak memory", "J a step"})
-    lines[0].emplace_back(title);
+  const std::vector<Column>& shown_columns = columns(whole.sweep.question);
+  for (const Column& column : shown_columns) lines[0].emplace_back(column.title);
   for (std::size_t i = 0; i < shown; ++i) {
     const study::Point& point = *ranked[i].second;
     std::vector<std::string>& line = lines.emplace_back();
     for (const auto& [name, label] : point.values.items()) line.push_back(text_of_label(label));
-    for (const char* name : {"step_s", "tokens_per_s", "mfu", "bubble_fraction", "exposed_comm_s",
-                             "peak_memory_bytes", "joules_per_step"})
-      line.push_back(cell(whole.row(point)->metrics, name));
+    for (const Column& column : shown_columns)
+      line.push_back(cell(whole.row(point)->metrics, column.metric));
   }
   return table(lines) + fmt::format("\nthe best {} of {} points that can run, by {}\n", shown,
                                     ranked.size(), whole.by.name);
+}
+
+study::Metric metric_of(study::Question question, const std::string& by) {
+  const std::vector<study::Metric>& all = study::metrics(question);
+  if (by.empty()) return all.front();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const study::Metric& m) { return by == m.name; });
+  if (found != all.end()) return *found;
+  std::string known;
+  for (const study::Metric& one : all) known += std::string(known.empty() ? "" : ", ") + one.name;
+  throw InputError(fmt::format("--by {}: what = \"{}\" ranks by {}", by, name_of(question), known));
 }
 
 /// Lines that several points share, of which the commonest are shown.
@@ -176,23 +239,27 @@ std::string listed(const Whole& whole) {
 int run_sweep(const Context& context, const Options& options) {
   study::Work work{.jobs = options.jobs, .folder = options.output};
   read_shard(options.shard, work);
+  const std::optional<SweepOn> on = read_on(options);
   if (options.output.empty() && !options.dry_run)
     throw InputError("sweep needs -o DIR, a folder for its results; --dry-run lists the points");
   const study::Sweep sweep = study::read_sweep(options.file, context.set);
+  const study::Metric by = metric_of(sweep.question, options.by);
   const std::vector<study::Point> points = study::points_of(sweep);
   study::Rows rows = options.output.empty() ? study::Rows{} : study::read_rows(options.output);
-  const auto& all = study::metrics();
-  const Whole whole{sweep, points, rows, *std::find_if(all.begin(), all.end(), [&](const auto& m) {
-                      return options.by == m.name;
-                    })};
+  const Whole whole{sweep, points, rows, by};
   if (options.dry_run) {
     std::cout << (context.json ? text_of(json_of(context, whole)) : listed(whole));
     return good;
   }
   Teller teller(context);
   work.progress = &teller;
-  study::compute(sweep, points, work, rows);
+  int status = good;
+  if (on)
+    status = compute_on(context, *on, points, teller, rows);
+  else
+    study::compute(sweep, points, work, rows);
   teller.done();
+  if (status > 128) return status;
   const Json json = json_of(context, whole);
   std::string wrote;
   if (work.of == 1) {
@@ -210,11 +277,11 @@ int run_sweep(const Context& context, const Options& options) {
   }
   if (context.json) {
     std::cout << text_of(json);
-    return good;
+    return status;
   }
   std::cout << best_table(whole, options.top) << remarks(whole);
   if (!wrote.empty()) std::cout << fmt::format("{}: {}\n", options.output, wrote);
-  return good;
+  return status;
 }
 
 }  // namespace
@@ -225,26 +292,46 @@ void add_sweep(CLI::App& app, Context& context) {
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep\n"
       "  rehearse sweep experiments/sweep/methods.toml --dry-run\n"
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --by tokens_per_s --top 5\n"
-      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --shard 1/4");
+      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --shard 1/4\n"
+      "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --on slurm --on-args "
+      "\"--time 1:00:00\"");
   auto options = std::make_shared<Options>();
   command->add_option("SWEEP.toml", options->file, "What to vary (docs/sweep.md)")->required();
   command
       ->add_option("-o,--output", options->output,
                    "Folder of results; a sweep that was stopped goes on with those in it")
       ->type_name("DIR");
-  std::vector<std::string> names;
-  for (const study::Metric& metric : study::metrics()) names.emplace_back(metric.name);
-  command->add_option("--by", options->by, "What the best points are best in")
-      ->check(CLI::IsMember(names))
-      ->capture_default_str();
+  command
+      ->add_option("--by", options->by,
+                   "The figure by which points are ranked, as in tokens_per_s (docs/sweep.md)")
+      ->type_name("METRIC");
   command->add_option("--top", options->top, "How many of the best points to print")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command->add_option("--jobs", options->jobs, "Points computed at a time; 0: as many as cores")
+  command
+      ->add_option("--jobs", options->jobs,
+                   "Points computed at a time; 0: as many as cores; with --on: of a task; 0: one")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   command->add_option("--shard", options->shard, "Only the points dealt to machine I of N")
       ->type_name("I/N");
+  command
+      ->add_option("--on", options->on,
+                   "Compute on other machines: as tasks of HyperQueue (hq) or Slurm (slurm)")
+      ->check(CLI::IsMember(batch_systems()));
+  command->add_option("--shards", options->shards, "With --on: how many tasks; 0: chosen")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+  command
+      ->add_option("--on-args", options->on_arguments,
+                   "With --on: arguments for hq submit or sbatch; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--wait", options->wait,
+                   "With --on: the longest wait, as in 12h; default: until Ctrl-C")
+      ->type_name("TIME");
   command->add_flag("--dry-run", options->dry_run, "List the points and compute none");
   command->callback([&context, options] {
     context.run = [&context, options] { return run_sweep(context, *options); };

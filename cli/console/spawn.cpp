@@ -16,7 +16,8 @@ extern char** environ;
 
 namespace rehearse::cli {
 
-Finished run_program(const std::vector<std::string>& arguments, bool with_errors) {
+Finished run_program(const std::vector<std::string>& arguments, bool with_errors,
+                     ProcessGroup group) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
     throw BackendError(fmt::format("pipe: {}", std::strerror(errno)));
@@ -26,12 +27,16 @@ Finished run_program(const std::vector<std::string>& arguments, bool with_errors
   if (with_errors) posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
   if (!with_errors)
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawnattr_t how;
+  posix_spawnattr_init(&how);
+  if (group == ProcessGroup::own) posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   pid_t child = 0;
-  const int error = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  const int error = posix_spawnp(&child, argv[0], &actions, &how, argv.data(), environ);
+  posix_spawnattr_destroy(&how);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   Finished out;

@@ -10,8 +10,12 @@ struct Finished {
   std::string output = {};  // standard output, with `with_errors` also standard error
 };
 
+/// Ctrl-C on a terminal reaches all processes of this one's group; not those of their own.
+enum class ProcessGroup { same, own };
+
 /// Runs a program and waits for its end. `arguments`: the program's name or path, then its
 /// arguments. Throws BackendError when no pipe can be created.
-Finished run_program(const std::vector<std::string>& arguments, bool with_errors);
+Finished run_program(const std::vector<std::string>& arguments, bool with_errors,
+                     ProcessGroup group = ProcessGroup::same);
 
 }  // namespace rehearse::cli

@@ -24,5 +24,7 @@ constexpr Limits factor = between(1e-6, 1e6);
 constexpr Limits power = between(0, 1e6);
 /// Seconds that a run waits, from a millisecond to a month.
 constexpr Limits patience = between(1e-3, 2678400);
+/// Seconds of a run with failures, from a minute to ten years.
+constexpr Limits long_run = between(60, 10 * 365 * 86400.0);
 
 }  // namespace rehearse::limits

@@ -41,7 +41,7 @@ RUNTIME = [
     "runtime/profiling",
     "runtime/training",
 ]
-CLI = ["cli/console", "cli/chaos", "cli/commands", "cli/training", "cli"]
+CLI = ["cli/console", "cli/batch", "cli/chaos", "cli/commands", "cli/training", "cli"]
 ROOMS = [*ENGINE, "sim", "study", "python", *RUNTIME, *CLI]
 
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

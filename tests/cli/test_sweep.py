@@ -65,6 +65,39 @@ method.micro_batches = [1, 2, 4]"""
             self.assertIn("uncalibrated", " ".join(one["warnings"]))
             self.assertEqual(point["warnings"], one["warnings"])
 
+    def test_plans_are_those_of_plan(self):
+        path = self.sweep("train.global_batch = [16, 64]", 'job = "job.toml"\nwhat = "plan"\n[axes]\n')
+        for point in self.run_sweep(path)["points"]:
+            one = self.json("plan", self.job(), "--set", f"train.global_batch={point['point']['train.global_batch']}")
+            found = point["metrics"]
+            self.assertEqual((found["step_s"], found["plan"]), (one["step_time_s"], one["summary"]))
+            for key in ("dry_run_s", "candidates", "pruned", "dry_run", "simulations"):
+                self.assertEqual(found[key], one[key], key)
+            self.assertEqual(point.get("warnings", []), one["warnings"])
+        said = self.rehearse("sweep", path, "-o", self.tmp / "out", "--by", "dry_run_s").stdout
+        self.assertIn("by dry_run_s", said)
+        self.assertIn(found["plan"], said)
+
+    def test_long_runs_are_those_of_simulate(self):
+        axes = 'faults.model = ["llama3-h100"]\nfaults.rate = [1e3]\nrecovery.policy = ["restart", "shrink"]'
+        path = self.sweep(axes, 'job = "job.toml"\nwhat = "goodput"\nduration = "10d"\nseeds = 2\nfidelity = "analytic"\n[axes]\n')
+        given = ("--duration", "10d", "--seeds", 2, "--fidelity", "analytic")
+        answer = self.run_sweep(path)
+        self.assertEqual((answer["by"], answer["most"]), ("goodput", True))
+        for point in answer["points"]:
+            sets = [word for key, value in point["point"].items() for word in ("--set", f"{key}={value}")]
+            one = self.json("simulate", self.job(), *given, *sets)
+            found = point["metrics"]
+            self.assertGreater(found["interruptions"], 0)
+            self.assertEqual((found["goodput"], found["goodput_ci95"]), (one["goodput"]["mean"], one["goodput"]["ci95"]))
+            self.assertEqual((found["step_s"], found["every_steps"]), (one["step_time_s"], one["checkpoint"]["every_steps"]))
+            for key in ("nodes", "productive_s", "interruptions", "steps", "lost_steps", "checkpoints"):
+                self.assertEqual(found[key], one[key], key)
+            for cause, seconds in one["lost_s"].items():
+                self.assertEqual(found[f"lost_{cause}_s"], seconds)
+            self.assertAlmostEqual(found["productive_s"] + found["lost_s"], 10 * 86400, delta=1)
+        self.assertIn("<svg", (self.tmp / "out/sweep.svg").read_text())
+
     def test_refused_points_are_rows(self):
         path = self.sweep("method.tp = [1, 3]")
         able, refused = self.run_sweep(path)["points"]
@@ -158,6 +191,10 @@ method.micro_batches = [1, 2, 4]"""
                 self.refused("sweep", self.sweep(axes), "-o", self.tmp / "out", says=["sweep.toml", *says])
         for head, says in (
             ("seed = 3\n" + SMALL, ['did you mean "seeds"?']),
+            ('what = "plans"\n' + SMALL, ['"plans"', "plan", "goodput"]),
+            ('what = "plan"\nseeds = 3\n' + SMALL, ['is not for what = "plan"']),
+            ('what = "goodput"\n' + SMALL, ["duration"]),
+            ('duration = "3d"\n' + SMALL, ['is for what = "goodput"']),
             ('where = ["train.global_bach < 3"]\n' + SMALL, ['did you mean "train.global_batch"?']),
             ('where = ["train.global_batch<3"]\n' + SMALL, ["must be comparisons"]),
             ('where = ["train.global_batch > 99"]\n' + SMALL, ["leaves no point"]),
@@ -168,6 +205,7 @@ method.micro_batches = [1, 2, 4]"""
         for shard in ("0/2", "3/2", "1", "1/x", "1/2/3"):
             self.refused("sweep", path, "-o", self.tmp / "out", "--shard", shard, says=[f"--shard {shard}: must be I/N"])
         self.refused("sweep", path, says=["needs -o DIR"])
+        self.refused("sweep", path, "-o", self.tmp / "out", "--by", "goodput", says=["--by goodput", "step_s, samples_per_s"])
 
     def test_a_job_inside(self):
         inline = "\n".join(f"job.{line}" for line in TINY.strip().splitlines())
