@@ -6,8 +6,6 @@
 // runs G times, over one query head of each group, so that no key or value is copied.
 //
 // Shapes: B samples, T tokens, n = B x T, W = heads x head_dim of this tensor-parallel rank.
-#include <cmath>
-
 #include "models/layers.h"
 
 namespace rehearse::models {
@@ -23,8 +21,6 @@ Path path_of(const at::Tensor& q, const Reach& reach) {
   // With T that 32 does not divide, the efficient kernel would pad log_sum.
   return q.size(1) % 32 == 0 ? Path::cuda_efficient : Path::plain;
 }
-
-double scale_of(const at::Tensor& q) { return 1 / std::sqrt(double(q.size(3))); }
 
 /// What one call of a kernel takes: as many query heads as key-value heads, as views (B, heads, T,
 /// head_dim). Call c has query head c of each group.
@@ -50,34 +46,34 @@ std::optional<at::Tensor> window_mask(const at::Tensor& q, const Reach& reach) {
 }
 
 /// f32 (B, heads, T, T): query x key, scaled and masked.
-at::Tensor plain_scores(const Queries& p, double scale, const Reach& reach) {
-  at::Tensor scores = at::matmul(p.q, p.k.transpose(2, 3)).to(at::kFloat).mul_(scale);
+at::Tensor plain_scores(const Queries& p, const Reach& reach) {
+  at::Tensor scores = at::matmul(p.q, p.k.transpose(2, 3)).to(at::kFloat).mul_(reach.scale);
   if (reach.causal)
     scores.masked_fill_(hidden_from(p.q, reach), -std::numeric_limits<float>::infinity());
   return scores;
 }
 
 /// One call: output (B, heads, T, head_dim) and log_sum (B, heads, T).
-std::tuple<at::Tensor, at::Tensor> attend_once(const Queries& p, Path path, double scale,
-                                               const Reach& reach,
+std::tuple<at::Tensor, at::Tensor> attend_once(const Queries& p, Path path, const Reach& reach,
                                                const std::optional<at::Tensor>& mask) {
   switch (path) {
     case Path::cpu:
       return at::_scaled_dot_product_flash_attention_for_cpu(
-          p.q, p.k, p.v, 0, reach.causal && !mask.has_value(), mask);
+          p.q, p.k, p.v, 0, reach.causal && !mask.has_value(), mask, reach.scale);
     case Path::cuda_flash: {
-      const auto result = at::_scaled_dot_product_flash_attention(p.q, p.k, p.v, 0, reach.causal);
+      const auto result = at::_scaled_dot_product_flash_attention(p.q, p.k, p.v, 0, reach.causal,
+                                                                  false, reach.scale);
       return {std::get<0>(result), std::get<1>(result)};
     }
     case Path::cuda_efficient: {
-      const auto result =
-          at::_scaled_dot_product_efficient_attention(p.q, p.k, p.v, {}, true, 0, reach.causal);
+      const auto result = at::_scaled_dot_product_efficient_attention(p.q, p.k, p.v, {}, true, 0,
+                                                                      reach.causal, reach.scale);
       return {std::get<0>(result), std::get<1>(result)};
     }
     case Path::plain:
       break;
   }
-  const at::Tensor scores = plain_scores(p, scale, reach);
+  const at::Tensor scores = plain_scores(p, reach);
   const at::Tensor log_sum = at::logsumexp(scores, {-1});
   return {at::matmul(scores.sub(log_sum.unsqueeze(-1)).exp_().to(p.v.scalar_type()), p.v), log_sum};
 }
@@ -85,31 +81,32 @@ std::tuple<at::Tensor, at::Tensor> attend_once(const Queries& p, Path path, doub
 /// The gradients of query, key and value of one call, each (B, heads, T, head_dim).
 std::array<at::Tensor, 3> attend_once_backward(const at::Tensor& grad, const Queries& p,
                                                const at::Tensor& result, const at::Tensor& log_sum,
-                                               Path path, double scale, const Reach& reach,
+                                               Path path, const Reach& reach,
                                                const std::optional<at::Tensor>& mask) {
   at::Tensor dq, dk, dv;
   switch (path) {
     case Path::cpu:
       std::tie(dq, dk, dv) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          grad, p.q, p.k, p.v, result, log_sum, 0, reach.causal && !mask.has_value(), mask);
+          grad, p.q, p.k, p.v, result, log_sum, 0, reach.causal && !mask.has_value(), mask,
+          reach.scale);
       break;
     case Path::cuda_flash: {
       const at::Tensor none_drawn = at::zeros({}, p.q.options().dtype(at::kLong));
       std::tie(dq, dk, dv) = at::_scaled_dot_product_flash_attention_backward(
           grad, p.q, p.k, p.v, result, log_sum, {}, {}, p.q.size(2), p.k.size(2), 0, reach.causal,
-          none_drawn, none_drawn);
+          none_drawn, none_drawn, reach.scale);
       break;
     }
     case Path::cuda_efficient: {
       const at::Tensor none_drawn = at::zeros({}, p.q.options().dtype(at::kLong));
       const auto grads = at::_scaled_dot_product_efficient_attention_backward(
           grad, p.q, p.k, p.v, {}, result, log_sum, none_drawn, none_drawn, 0,
-          {true, true, true, false}, reach.causal);
+          {true, true, true, false}, reach.causal, reach.scale);
       dq = std::get<0>(grads), dk = std::get<1>(grads), dv = std::get<2>(grads);
       break;
     }
     case Path::plain: {
-      const at::Tensor weights = plain_scores(p, scale, reach).sub_(log_sum.unsqueeze(-1)).exp_();
+      const at::Tensor weights = plain_scores(p, reach).sub_(log_sum.unsqueeze(-1)).exp_();
       const at::ScalarType dtype = p.q.scalar_type();
       dv = at::matmul(weights.to(dtype).transpose(2, 3), grad);
       const at::Tensor along = at::sum(grad.mul(result), {-1}, true, at::kFloat);
@@ -117,7 +114,7 @@ std::array<at::Tensor, 3> attend_once_backward(const at::Tensor& grad, const Que
                                      .to(at::kFloat)
                                      .sub_(along)
                                      .mul_(weights)
-                                     .mul_(scale)
+                                     .mul_(reach.scale)
                                      .to(dtype);
       dq = at::matmul(dscores, p.k);
       dk = at::matmul(dscores.transpose(2, 3), p.q);
@@ -135,19 +132,19 @@ at::Tensor to_rows(const at::Tensor& x) {
 }  // namespace
 
 AttentionOutput attend(const Queries& x, const Reach& reach) {
+  if (reach.cap > 0) return attend_capped(x, reach);
   const Path path = path_of(x.q, reach);
-  const double scale = scale_of(x.q);
   const std::int64_t groups = x.q.size(2) / x.k.size(2);
   const std::optional<at::Tensor> mask = window_mask(heads_first(x, 0).q, reach);
   if (groups == 1) {
-    const auto [out, log_sum] = attend_once(heads_first(x, 0), path, scale, reach, mask);
+    const auto [out, log_sum] = attend_once(heads_first(x, 0), path, reach, mask);
     return {to_rows(out), log_sum};
   }
   const at::Tensor out = at::empty(x.q.sizes(), x.q.options());
   const at::Tensor log_sum =
       at::empty({x.q.size(0), x.q.size(2), x.q.size(1)}, x.q.options().dtype(at::kFloat));
   for (std::int64_t call = 0; call < groups; ++call) {
-    const auto [part, part_log_sum] = attend_once(heads_first(x, call), path, scale, reach, mask);
+    const auto [part, part_log_sum] = attend_once(heads_first(x, call), path, reach, mask);
     out.unflatten(2, {-1, groups}).select(3, call).copy_(part.transpose(1, 2));
     log_sum.unflatten(1, {-1, groups}).select(2, call).copy_(part_log_sum);
   }
@@ -157,8 +154,8 @@ AttentionOutput attend(const Queries& x, const Reach& reach) {
 std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const Queries& x,
                                           const at::Tensor& out, const at::Tensor& log_sum,
                                           const Reach& reach) {
+  if (reach.cap > 0) return attend_capped_backward(grad_out, x, out, log_sum, reach);
   const Path path = path_of(x.q, reach);
-  const double scale = scale_of(x.q);
   const std::int64_t groups = x.q.size(2) / x.k.size(2);
   const std::optional<at::Tensor> mask = window_mask(heads_first(x, 0).q, reach);
   // (n, W) -> (B, heads, T, head_dim) of one call.
@@ -166,9 +163,8 @@ std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const Quer
     return rows.view(x.q.sizes()).unflatten(2, {-1, groups}).select(3, call).transpose(1, 2);
   };
   if (groups == 1) {
-    const auto [dq, dk, dv] =
-        attend_once_backward(of_call(grad_out, 0), heads_first(x, 0), of_call(out, 0), log_sum,
-                             path, scale, reach, mask);
+    const auto [dq, dk, dv] = attend_once_backward(of_call(grad_out, 0), heads_first(x, 0),
+                                                   of_call(out, 0), log_sum, path, reach, mask);
     return {to_rows(dq), to_rows(dk), to_rows(dv)};
   }
   const at::Tensor grad_q = at::empty(x.q.sizes(), x.q.options());
@@ -176,7 +172,7 @@ std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const Quer
   for (std::int64_t call = 0; call < groups; ++call) {
     const auto [dq, dk, dv] = attend_once_backward(
         of_call(grad_out, call), heads_first(x, call), of_call(out, call),
-        log_sum.unflatten(1, {-1, groups}).select(2, call).contiguous(), path, scale, reach, mask);
+        log_sum.unflatten(1, {-1, groups}).select(2, call).contiguous(), path, reach, mask);
     grad_q.unflatten(2, {-1, groups}).select(3, call).copy_(dq.transpose(1, 2));
     if (call == 0) {
       grad_k = dk, grad_v = dv;

@@ -1,6 +1,6 @@
 // Self-attention: norm, fused query-key-value product (column-parallel: heads are split over tp),
 // attention, row-parallel projection, residual. LLaMA rotates queries and keys by their positions
-// and may have fewer key-value heads. Where the residual starts: see `Normed` in layers.h. BERT
+// and may have fewer key-value heads. Where the residual starts: see `WithNorm` in layers.h. BERT
 // applies its embedding dropout after its first norm, so layer 0 does it here.
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -31,15 +31,17 @@ class Attention final : public Block, AttentionParts {
     }
     turn({parts.q, parts.k}, batch, Turn::forward);
     const AttentionOutput attended = attend(parts, reach());
-    at::Tensor out = project(attended.out, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
-                             mask(batch), z_.first());
+    const at::Tensor out = z_.output_norm
+                               ? product(attended.out, p.out_weight.t()).view(input.sizes())
+                               : project(attended.out, p.out_weight, p.out_bias,
+                                         z_.bert ? norm.y : input, mask(batch), z_.first());
     if (saved != nullptr) {
       saved->tensors = {kept(norm), norm.mean, norm.rstd, qkv, attended.out, attended.log_sum};
       if (z_.qk_norm)
         saved->tensors.insert(saved->tensors.end(),
                               {heads.q.y, heads.q.rstd, heads.k.y, heads.k.rstd});
     }
-    return out;
+    return z_.output_norm ? through_output_norm(out, input, p.output_norm, saved) : out;
   }
 
   at::Tensor backward(program::Pass pass, std::span<const at::Tensor> params,
@@ -53,7 +55,10 @@ class Attention final : public Block, AttentionParts {
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &out = s[4], &lse = s[5];
 
     const at::Tensor grad =
-        project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
+        z_.output_norm
+            ? through_output_norm_backward(half, grad_output, p.output_norm, d.output_norm, s,
+                                           accumulate[1])
+            : project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
     if (half.weights) store_product(d.out_weight, grad, out, accumulate[0]);
     // The first half replaces query, key and value by their gradients.
     std::array<at::Tensor, 3> grad_qkv;
@@ -98,7 +103,7 @@ class Attention final : public Block, AttentionParts {
     return {heads_of(qkv.narrow(1, 0, width), input), heads_of(qkv.narrow(1, width, kv), input),
             heads_of(qkv.narrow(1, width + kv, kv), input)};
   }
-  Reach reach() const { return {!z_.bert, z_.window}; }
+  Reach reach() const { return AttentionParts::reach(!z_.bert, z_.window); }
 };
 
 }  // namespace

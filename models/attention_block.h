@@ -16,8 +16,8 @@ class AttentionParts : protected WithNorm {
 
   /// The block's two groups cut into tensors: of parameters, or of gradients in the same order.
   struct Tensors {
-    at::Tensor qkv_weight, qkv_bias, out_weight, out_bias, q_norm, k_norm;
-    NormParams norm;
+    at::Tensor qkv_weight, qkv_bias, out_weight, out_bias;
+    NormParams norm, output_norm, q_norm, k_norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       GroupTensors split(groups[0]), whole(groups[1]);
       const std::int64_t rows = z.width() + 2 * z.kv_width();
@@ -26,7 +26,10 @@ class AttentionParts : protected WithNorm {
       out_weight = split.next({z.hidden, z.width()});
       norm = next_norm(whole, z);
       if (!z.llama) out_bias = whole.next({z.hidden});
-      if (z.qk_norm) q_norm = whole.next({z.head_dim}), k_norm = whole.next({z.head_dim});
+      if (z.output_norm) output_norm = next_norm(whole, z);
+      if (!z.qk_norm) return;
+      for (NormParams* const of_heads : {&q_norm, &k_norm})
+        *of_heads = {whole.next({z.head_dim}), {}, z.norm_offset};
     }
   };
 
@@ -40,8 +43,8 @@ class AttentionParts : protected WithNorm {
   };
   /// q, k: (B, T, heads, head_dim); so are the outputs.
   HeadNorms head_norms(const at::Tensor& q, const at::Tensor& k, const Tensors& p) const {
-    const auto one = [&](const at::Tensor& x, const at::Tensor& weight) {
-      Norm norm = rms_forward(x.flatten(0, 1), weight, z_.epsilon);
+    const auto one = [&](const at::Tensor& x, const NormParams& of) {
+      Norm norm = rms_forward(x.flatten(0, 1), of, z_.epsilon);
       norm.y = norm.y.view(x.sizes());
       return norm;
     };
@@ -87,6 +90,9 @@ class AttentionParts : protected WithNorm {
     return grad_y;
   }
 
+  Reach reach(bool causal, std::int64_t window) const {
+    return {causal, window, z_.score_scale, z_.attention_cap};
+  }
   DropoutMask mask(const Batch& batch) const {
     return {batch, Site::attention, z_.layer, z_.dropout};
   }

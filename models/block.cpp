@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "engine/base/errors.h"
 #include "models/large_products.h"
 #include "models/layers.h"
@@ -29,6 +31,11 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
   }
   if (dtype == program::DType::f32)
     large_products();  // decides now, so that the first step is not slower than others
+  if (model.output_norm && tp > 1)
+    throw InputError(
+        fmt::format("model {}: norms of what attention and feed-forward return need "
+                    "tp = 1",
+                    model.name));
   const model::Segment& s = model.segments[segment];
   for (const Id group : s.groups) elements_of(model.groups[group], tp);  // throws: not divisible
   LocalShape z;
@@ -49,9 +56,16 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
   z.llama = model.family == model::Family::llama;
   z.qkv_bias = !z.llama || model.qkv_bias;
   z.qk_norm = model.qk_norm;
+  z.activation = model.activation;
+  z.output_norm = model.output_norm;
+  z.norm_offset = model.norm_offset ? 1 : 0;
+  z.embedding_scale = model.scaled_embedding ? std::sqrt(model.hidden) : 1;
+  z.score_scale = score_scale(model);
+  z.attention_cap = model.attention_cap;
+  z.logit_cap = model.logit_cap;
   if (z.llama) z.rotary = rotary_of(model);
   // A window that holds the whole sequence needs no mask.
-  z.window = attended(model) < model.seq_len ? model.window : 0;
+  z.window = attended(model, s.layer) < model.seq_len ? model.window : 0;
   return z;
 }
 
@@ -77,6 +91,9 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
 std::unique_ptr<PartedAttention> make_parted_attention(const model::ModelSpec& model, Id segment,
                                                        int tp, int tp_rank, program::DType dtype,
                                                        int ranks) {
+  if (model.output_norm)
+    throw InputError(
+        fmt::format("model {}: attention in parts has no norm of what it returns", model.name));
   return make_parted_attention(shape_of(model, segment, tp, tp_rank, dtype), ranks);
 }
 

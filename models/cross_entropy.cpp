@@ -6,6 +6,10 @@
 //   backward: M = max over k of m_k  S = sum over k of exp(m_k - M) s_k
 //             e <- scale (e exp(m_k - M) / S - [t]), the gradient of the logits
 //
+// With a cap c, z is c tanh(y / c) of the logits y, and the gradient of y has a factor 1 - (z /
+// c)^2. Backward finds z as m_k + log e, and that of the target in the statistics; where e is
+// rounded to 0, so is the gradient.
+//
 // On the CPU one parallel region works row by row, so that a row stays in cache. Other devices do
 // the same with tensor operations on a number of rows at a time.
 #include <ATen/Parallel.h>
@@ -74,6 +78,18 @@ REHEARSE_CLONES void row_scale(float* x, std::int64_t n, float factor) {
   for (std::int64_t j = 0; j < n; ++j) x[j] *= factor;
 }
 
+void row_caps(float* x, std::int64_t n, float cap) {
+  for (std::int64_t j = 0; j < n; ++j) x[j] = cap * std::tanh(x[j] / cap);
+}
+
+/// Multiplies exponentials by the slopes of the cap.
+void row_slopes(float* x, std::int64_t n, float maximum, float cap) {
+  for (std::int64_t j = 0; j < n; ++j) {
+    const float t = x[j] > 0 ? (maximum + std::log(x[j])) / cap : 0;
+    x[j] *= 1 - t * t;
+  }
+}
+
 /// Calls work(row number, f32 row) for every row, in parallel; rows of 16-bit tensors are converted
 /// and written back.
 template <class T, class Work>
@@ -130,6 +146,7 @@ at::Tensor exponentiate(const at::Tensor& logits, const at::Tensor& labels, Shar
   each_row(logits, [&](std::int64_t i, float* row) {
     const std::int64_t target = label[i] - shard.begin;
     const bool here = label[i] >= 0 && target >= 0 && target < shard.valid;
+    if (shard.cap > 0) row_caps(row, shard.valid, static_cast<float>(shard.cap));
     out[3 * i + 2] = here ? row[target] : 0.0F;
     out[3 * i] = row_maximum(row, shard.valid);
     row_exponentials(row, shard.valid, out[3 * i]);
@@ -150,12 +167,21 @@ void to_gradient(const at::Tensor& values, const at::Tensor& stats, const at::Te
   const std::int64_t* const label = flat.const_data_ptr<std::int64_t>();
   const at::Tensor factor = factors(stats, flat, shard.index, scale).contiguous();
   const float* const by = factor.const_data_ptr<float>();
+  const at::Tensor own = stats.select(0, shard.index).contiguous();
+  const float* const reported = own.const_data_ptr<float>();
+  const auto cap = static_cast<float>(shard.cap);
   each_row(values, [&](std::int64_t i, float* row) {
-    row_scale(row, values.size(1), by[i]);
     const std::int64_t target = label[i] - shard.begin;
-    if (label[i] >= 0 && target >= 0 && target < shard.valid) {
-      row[target] -= taken;
-    }
+    const bool here = label[i] >= 0 && target >= 0 && target < shard.valid;
+    const float exponential = here ? row[target] : 0;
+    if (cap > 0) row_slopes(row, shard.valid, reported[3 * i], cap);
+    if (here) row[target] = exponential;
+    row_scale(row, values.size(1), by[i]);
+    if (!here) return;
+    row[target] -= taken;
+    if (cap == 0) return;
+    const float t = reported[3 * i + 2] / cap;
+    row[target] *= 1 - t * t;
   });
 }
 
@@ -181,8 +207,10 @@ at::Tensor exponentiate_by_tensors(const at::Tensor& logits, const at::Tensor& l
   const std::int64_t step = std::max<std::int64_t>(1, elements / width);
   const at::Tensor stats = at::empty({n, 3}, logits.options().dtype(at::kFloat));
   const Targets targets(labels, shard);
-  const at::Tensor target_logits = at::gather(logits, 1, targets.index.unsqueeze(1)).squeeze(1);
-  stats.select(1, 2).copy_(target_logits.to(at::kFloat).mul_(targets.here));
+  at::Tensor target_logits =
+      at::gather(logits, 1, targets.index.unsqueeze(1)).squeeze(1).to(at::kFloat);
+  if (shard.cap > 0) target_logits = target_logits.div(shard.cap).tanh_().mul_(shard.cap);
+  stats.select(1, 2).copy_(target_logits.mul_(targets.here));
   if (shard.valid < width) logits.narrow(1, shard.valid, width - shard.valid).zero_();
   if (shard.valid == 0) {
     stats.select(1, 0).fill_(std::numeric_limits<float>::lowest());
@@ -193,6 +221,7 @@ at::Tensor exponentiate_by_tensors(const at::Tensor& logits, const at::Tensor& l
     const std::int64_t count = std::min(step, n - begin);
     const at::Tensor part = logits.narrow(0, begin, count).narrow(1, 0, shard.valid);
     const at::Tensor x = part.to(at::kFloat);  // shares memory with `part` if that is f32
+    if (shard.cap > 0) x.div_(shard.cap).tanh_().mul_(shard.cap);
     const at::Tensor maximum = x.amax({1}, true);
     x.sub_(maximum).exp_();
     const at::Tensor out = stats.narrow(0, begin, count);
@@ -216,9 +245,21 @@ void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
   for (std::int64_t begin = 0; begin < n; begin += step) {
     const std::int64_t count = std::min(step, n - begin);
     const at::Tensor part = values.narrow(0, begin, count);
-    const at::Tensor x = part.to(at::kFloat).mul_(factor.narrow(0, begin, count));
-    x.scatter_add_(1, targets.index.narrow(0, begin, count).unsqueeze(1),
-                   targets.here.narrow(0, begin, count).mul(taken).unsqueeze(1));
+    const at::Tensor x = part.to(at::kFloat);
+    const at::Tensor index = targets.index.narrow(0, begin, count).unsqueeze(1);
+    const at::Tensor here = targets.here.narrow(0, begin, count).unsqueeze(1);
+    at::Tensor slopes;
+    if (shard.cap > 0) {
+      const at::Tensor reported = stats.select(0, shard.index).narrow(0, begin, count);
+      slopes = x.log().add_(reported.narrow(1, 0, 1)).div_(shard.cap).square_().neg_().add_(1);
+      slopes.masked_fill_(x.le(0), 1);
+      const at::Tensor at_target = reported.narrow(1, 2, 1).div(shard.cap).square_().neg_().add_(1);
+      const at::Tensor others = slopes.gather(1, index);
+      slopes.scatter_(1, index, at::where(here.gt(0), at_target, others));
+    }
+    x.mul_(factor.narrow(0, begin, count));
+    x.scatter_add_(1, index, here.mul(taken));
+    if (slopes.defined()) x.mul_(slopes);
     if (!x.is_same(part)) part.copy_(x);
   }
 }

@@ -1,7 +1,7 @@
 // Token and position embeddings. The token table is split by rows over tp (Megatron-LM, section 3);
 // a rank contributes zeros for tokens of other shards. Tensor rank 0 alone adds positions, and for
-// BERT token type 0; LLaMA's positions are in its attention. GPT applies dropout here, BERT after
-// its first norm (attention.cpp).
+// BERT token type 0; LLaMA's positions are in its attention, and Gemma multiplies rows by a number.
+// GPT applies dropout here, BERT after its first norm (attention.cpp).
 //
 // Shapes: B samples, T tokens, H = hidden, n = B x T, V rows of this rank's shard of the table.
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -32,6 +32,7 @@ class Embedding final : public Block {
                          whole, 0, at::tensor(batch.positions, whole.options().dtype(at::kLong))));
       if (z_.bert) out.add_(whole.select(0, whole.size(0) - 2));
     }
+    if (z_.embedding_scale != 1) out.mul_(scale_in(out.scalar_type()));
     const DropoutMask mask = mask_of(batch);
     if (mask.active()) drop(out, mask, {});
     if (saved != nullptr) saved->tensors.clear();
@@ -64,13 +65,18 @@ class Embedding final : public Block {
     }
     const Rows rows(z_, batch);
     const at::Tensor table = grads[0].view({z_.padded_vocab, z_.hidden});
+    const double scale = scale_in(grad_output.scalar_type());
     by_row = by_row.to(table.scalar_type());
     if (rows.outside.defined()) by_row = by_row.masked_fill(rows.outside.view({-1, 1}), 0);
-    table.index_add_(0, rows.index, by_row);
+    table.index_add_(0, rows.index, by_row, scale);
     return {};
   }
 
  private:
+  /// The factor of rows, rounded to their type, as transformers rounds it.
+  double scale_in(at::ScalarType dtype) const {
+    return at::scalar_tensor(z_.embedding_scale, dtype).item<double>();
+  }
   /// For each of the n tokens, its row in this shard, and whether the token belongs to another
   /// shard (its row is then 0). `outside` is undefined without tensor parallelism.
   struct Rows {

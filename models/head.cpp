@@ -106,7 +106,8 @@ class Head final : public Normed {
 
   Shard shard() const {
     const std::int64_t begin = z_.tp_rank * z_.padded_vocab;
-    return {z_.tp_rank, begin, std::clamp<std::int64_t>(z_.vocab - begin, 0, z_.padded_vocab)};
+    return {z_.tp_rank, begin, std::clamp<std::int64_t>(z_.vocab - begin, 0, z_.padded_vocab),
+            z_.logit_cap};
   }
 };
 

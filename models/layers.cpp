@@ -37,7 +37,7 @@ at::Tensor GroupTensors::next(std::initializer_list<std::int64_t> shape) {
 }
 
 Norm norm_forward(const at::Tensor& x, const NormParams& p, double epsilon) {
-  if (!p.bias.defined()) return rms_forward(x, p.weight, epsilon);
+  if (!p.bias.defined()) return rms_forward(x, p, epsilon);
   Norm norm;
   std::tie(norm.y, norm.mean, norm.rstd) = at::native_layer_norm(
       x, {x.size(-1)}, norm_parameter(p.weight), norm_parameter(p.bias), epsilon);
@@ -47,7 +47,7 @@ Norm norm_forward(const at::Tensor& x, const NormParams& p, double epsilon) {
 at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& mean,
                          const at::Tensor& rstd, const NormParams& p, const NormParams& d,
                          bool accumulate) {
-  if (!p.bias.defined()) return rms_backward(grad, x, rstd, p.weight, d.weight, accumulate);
+  if (!p.bias.defined()) return rms_backward(grad, x, rstd, p, d, accumulate);
   const auto [grad_x, dweight, dbias] =
       at::native_layer_norm_backward(grad, x, {x.size(-1)}, mean, rstd, norm_parameter(p.weight),
                                      norm_parameter(p.bias), {true, true, true});
@@ -67,6 +67,22 @@ at::Tensor WithNorm::through_norm_and_residual(at::Tensor grad_y, const at::Tens
   at::Tensor grad_input = norm_backward(grad_y, input, mean, rstd, p, d, accumulate);
   if (!z_.bert && z_.first()) grad_input.add_(grad_output);
   return grad_input;
+}
+
+at::Tensor WithNorm::through_output_norm(const at::Tensor& added, const at::Tensor& residual,
+                                         const NormParams& p, Saved* saved) const {
+  Norm norm = norm_forward(added, p, z_.epsilon);
+  if (saved != nullptr) saved->tensors.insert(saved->tensors.end(), {added, norm.rstd});
+  return norm.y.add_(residual);
+}
+
+at::Tensor WithNorm::through_output_norm_backward(const Halves& half, const at::Tensor& grad_output,
+                                                  const NormParams& p, const NormParams& d,
+                                                  std::vector<at::Tensor>& saved,
+                                                  bool accumulate) const {
+  at::Tensor& added = saved[saved.size() - 2];
+  if (half.inputs) added = norm_backward(grad_output, added, {}, saved.back(), p, d, accumulate);
+  return rows(added);
 }
 
 void store(const at::Tensor& target, const at::Tensor& x, bool accumulate) {

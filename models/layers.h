@@ -17,12 +17,19 @@
 
 namespace rehearse::models {
 
+using model::Activation;
+
 /// Sizes of the blocks of one model on one tensor-parallel rank.
 struct LocalShape {
   std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
   std::int64_t vocab = 0, padded_vocab = 0;  // tokens of the whole model; rows of this shard (V)
   int layer = -1, tp = 1, tp_rank = 0;
   bool bert = false, llama = false, tied = true, qkv_bias = true, qk_norm = false;
+  Activation activation = Activation::swiglu;  // LLaMA
+  bool output_norm = false;
+  double norm_offset = 0;                                    // what norms add to their weight
+  double embedding_scale = 1;                                // of the embedding's output
+  double score_scale = 1, attention_cap = 0, logit_cap = 0;  // 0: no cap
   bool keeps_norm = true;   // forward keeps the output of a block's first norm
   std::int64_t window = 0;  // of attention; 0: none
   Rotary rotary = {};       // of positions (LLaMA)
@@ -49,9 +56,11 @@ class GroupTensors {
   std::int64_t offset_ = 0;
 };
 
-/// Parameters of a norm, or their gradients; each (H). An RMSNorm (LLaMA) has no bias.
+/// Parameters of a norm, or their gradients; each (H). An RMSNorm (LLaMA) has no bias, and
+/// multiplies by `offset` + weight.
 struct NormParams {
   at::Tensor weight = {}, bias = {};
+  double offset = 0;
 };
 struct Norm {
   at::Tensor y = {}, mean = {}, rstd = {};
@@ -65,19 +74,20 @@ at::Tensor norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::
                          bool accumulate);
 
 /// The same for an RMSNorm, in loops over rows on the CPU and by tensor operations elsewhere.
-Norm rms_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+Norm rms_forward(const at::Tensor& x, const NormParams& p, double epsilon);
 at::Tensor rms_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& rstd,
-                        const at::Tensor& weight, const at::Tensor& grad_weight, bool accumulate);
-Norm rms_forward_by_tensors(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+                        const NormParams& p, const NormParams& d, bool accumulate);
+Norm rms_forward_by_tensors(const at::Tensor& x, const NormParams& p, double epsilon);
 at::Tensor rms_backward_by_tensors(const at::Tensor& grad, const at::Tensor& x,
-                                   const at::Tensor& rstd, const at::Tensor& weight,
-                                   const at::Tensor& grad_weight, bool accumulate);
+                                   const at::Tensor& rstd, const NormParams& p, const NormParams& d,
+                                   bool accumulate);
 
-/// SwiGLU: silu(gate) * up, (n, ffn). inner: (n, 2 ffn), gate and up.
-at::Tensor swiglu(const at::Tensor& inner);
+/// SwiGLU or GeGLU: f(gate) * up, (n, ffn). inner: (n, 2 ffn), gate and up.
+at::Tensor gated(const at::Tensor& inner, Activation activation);
 /// Replaces `inner` by its gradient. grad: (n, ffn).
-void swiglu_backward(const at::Tensor& grad, const at::Tensor& inner);
-void swiglu_backward_by_tensors(const at::Tensor& grad, const at::Tensor& inner);
+void gated_backward(const at::Tensor& grad, const at::Tensor& inner, Activation activation);
+void gated_backward_by_tensors(const at::Tensor& grad, const at::Tensor& inner,
+                               Activation activation);
 
 /// target (+)= a b, for matrices of any strides.
 void product_into(const at::Tensor& target, const at::Tensor& a, const at::Tensor& b, bool add);
@@ -112,10 +122,13 @@ void store_zero(const at::Tensor& target, bool accumulate);
 struct AttentionOutput {
   at::Tensor out = {}, log_sum = {};  // (n, W); log of the softmax sums, f32 (B, heads, T)
 };
-/// Which tokens a token attends to: all, those before it and itself, or the last `window` of these.
+/// Which tokens a token attends to: all, those before it and itself, or the last `window` of these;
+/// and how the product s of its query and a key becomes a score: scale s, or with a cap
+/// cap tanh(scale s / cap).
 struct Reach {
   bool causal = false;
   std::int64_t window = 0;  // 0: all before it
+  double scale = 1, cap = 0;
 };
 /// Query (B, T, heads, head_dim), key and value (B, T, kv_heads, head_dim). With fewer key-value
 /// heads than heads, each serves heads / kv_heads query heads that follow each other.
@@ -129,6 +142,11 @@ AttentionOutput attend(const Queries& x, const Reach& reach);
 std::array<at::Tensor, 3> attend_backward(const at::Tensor& grad_out, const Queries& x,
                                           const at::Tensor& out, const at::Tensor& log_sum,
                                           const Reach& reach);
+/// The same with a cap (capped_attention.cpp).
+AttentionOutput attend_capped(const Queries& x, const Reach& reach);
+std::array<at::Tensor, 3> attend_capped_backward(const at::Tensor& grad_out, const Queries& x,
+                                                 const at::Tensor& out, const at::Tensor& log_sum,
+                                                 const Reach& reach);
 
 enum class Site : std::uint8_t { embedding, attention, mlp };
 /// Names a dropout mask by all that its bits depend on: seed, step and samples of the batch, the
@@ -162,14 +180,15 @@ at::Tensor project_backward(const at::Tensor& grad_output, const at::Tensor& gra
 struct Shard {
   int index = 0;                      // tensor rank
   std::int64_t begin = 0, valid = 0;  // first token; how many rows are tokens, the rest is padding
+  double cap = 0;                     // of logits: z becomes cap tanh(z / cap); 0: none
 };
 /// Replaces logits (n, V) by exp(logit - row maximum), in place; padding becomes 0. Returns f32
 /// (n, 3): the maximum, the sum of the exponentials, and the target's logit (0 where the target is
 /// in another shard or not counted).
 at::Tensor exponentiate(const at::Tensor& logits, const at::Tensor& labels, Shard shard);
 /// Replaces the `values` (n, V) that `exponentiate` left by the gradient of the logits, in place:
-/// weight * scale * (softmax - 1 at the target); rows that are not counted become 0. stats: f32
-/// (tp, n, 3); loss_scale: f32 (1) on the device, undefined: 1.
+/// weight * scale * (softmax - 1 at the target), with a cap through its tanh; rows that are not
+/// counted become 0. stats: f32 (tp, n, 3); loss_scale: f32 (1) on the device, undefined: 1.
 void to_gradient(const at::Tensor& values, const at::Tensor& stats, const at::Tensor& labels,
                  Shard shard, double weight, const at::Tensor& loss_scale);
 /// The same two functions by tensor operations, about `elements` of the logits at a time. For
@@ -183,7 +202,7 @@ void to_gradient_by_tensors(const at::Tensor& values, const at::Tensor& stats,
 /// The next tensors of a group, as parameters of a norm: weight and bias, or LLaMA's weight alone.
 inline NormParams next_norm(GroupTensors& cut, const LocalShape& z) {
   at::Tensor weight = cut.next({z.hidden});
-  return {std::move(weight), z.llama ? at::Tensor() : cut.next({z.hidden})};
+  return {std::move(weight), z.llama ? at::Tensor() : cut.next({z.hidden}), z.norm_offset};
 }
 
 /// What a pass of backward computes (Block::backward).
@@ -201,6 +220,9 @@ struct Halves {
 ///   input -+- norm -- f -- drop -(+)      input -- norm -+- f -- drop -(+)
 ///          |                      |                      |              |
 ///          +----- residual -------+                      +-- residual --+
+///
+/// With an output norm (Gemma 2), f ends with a second norm. It needs the sum of f over tp, so
+/// there is no tensor parallelism.
 class WithNorm {
  protected:
   explicit WithNorm(const LocalShape& shape) : z_(shape) {}
@@ -218,6 +240,15 @@ class WithNorm {
   void release(Norm& norm) const {
     if (!z_.keeps_norm && !z_.bert) norm.y.reset();
   }
+  /// With an output norm: the norm of `added`, (B, T, H), plus the residual. Keeps in `saved` what
+  /// its backward needs.
+  at::Tensor through_output_norm(const at::Tensor& added, const at::Tensor& residual,
+                                 const NormParams& p, Saved* saved) const;
+  /// Its backward: the gradient of `added`, (n, H), which the first half leaves in its place,
+  /// behind all else in `saved`.
+  at::Tensor through_output_norm_backward(const Halves& half, const at::Tensor& grad_output,
+                                          const NormParams& p, const NormParams& d,
+                                          std::vector<at::Tensor>& saved, bool accumulate) const;
   /// (B, T, H) -> (n, H).
   at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
   /// Returns the gradient of the input of a block with a residual. `grad_y`: the gradient of the

@@ -1,6 +1,6 @@
 // Feed-forward block: norm, column-parallel product, GELU (GPT-2: tanh approximation; BERT: exact)
-// or SwiGLU (LLaMA), row-parallel product, residual. Where the residual starts: see `Normed` in
-// layers.h.
+// or SwiGLU or GeGLU (LLaMA), row-parallel product, residual. Where the residual starts: see
+// `WithNorm` in layers.h.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <utility>
@@ -21,11 +21,14 @@ class Mlp final : public Normed {
     Norm norm = normed(input, p.norm);
     const at::Tensor inner = affine(rows(norm.y), p.in_weight, p.in_bias);
     release(norm);
-    const at::Tensor active = z_.llama ? swiglu(inner) : at::gelu(inner, approximation());
-    at::Tensor out = project(active, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
-                             mask(batch), z_.first());
+    const at::Tensor active =
+        z_.llama ? gated(inner, z_.activation) : at::gelu(inner, approximation());
+    const at::Tensor out = z_.output_norm
+                               ? product(active, p.out_weight.t()).view(input.sizes())
+                               : project(active, p.out_weight, p.out_bias, z_.bert ? norm.y : input,
+                                         mask(batch), z_.first());
     if (saved != nullptr) saved->tensors = {kept(norm), norm.mean, norm.rstd, inner, active};
-    return out;
+    return z_.output_norm ? through_output_norm(out, input, p.output_norm, saved) : out;
   }
 
   at::Tensor backward(program::Pass pass, std::span<const at::Tensor> params,
@@ -40,7 +43,10 @@ class Mlp final : public Normed {
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &inner = s[3], &active = s[4];
 
     const at::Tensor grad =
-        project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
+        z_.output_norm
+            ? through_output_norm_backward(half, grad_output, p.output_norm, d.output_norm, s,
+                                           accumulate[1])
+            : project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
     if (half.weights) {
       store_product(d.out_weight, grad, active, accumulate[0]);
       active.reset();
@@ -54,10 +60,10 @@ class Mlp final : public Normed {
     }
     if (!half.inputs) return {};
     at::Tensor grad_y = product(inner, p.in_weight);
-    if (!half.weights)
-      saved.tensors = {y, mean, rstd, inner, active};
-    else
+    if (half.weights)
       inner.reset();
+    else
+      saved.tensors = s;
     return through_norm_and_residual(std::move(grad_y), grad_output, input, mean, rstd, p.norm,
                                      d.norm, nullptr, accumulate[1]);
   }
@@ -65,7 +71,7 @@ class Mlp final : public Normed {
  private:
   struct Tensors {
     at::Tensor in_weight, in_bias, out_weight, out_bias;
-    NormParams norm;
+    NormParams norm, output_norm;
     Tensors(const LocalShape& z, std::span<const at::Tensor> groups) {
       GroupTensors split(groups[0]), whole(groups[1]);
       in_weight = split.next({z.llama ? 2 * z.ffn : z.ffn, z.hidden});  // LLaMA: gate and up
@@ -73,6 +79,7 @@ class Mlp final : public Normed {
       out_weight = split.next({z.hidden, z.ffn});
       norm = next_norm(whole, z);
       if (!z.llama) out_bias = whole.next({z.hidden});
+      if (z.output_norm) output_norm = next_norm(whole, z);
     }
   };
 
@@ -80,7 +87,7 @@ class Mlp final : public Normed {
   /// output.
   at::Tensor inner_gradient(at::Tensor grad, const at::Tensor& inner) const {
     if (z_.llama) {
-      swiglu_backward(grad, inner);
+      gated_backward(grad, inner, z_.activation);
       return inner;
     }
     at::gelu_backward_out(grad, grad, inner, approximation());

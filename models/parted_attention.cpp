@@ -104,7 +104,8 @@ class Ring final : public Parted {
   at::Tensor attend(const at::Tensor& source, const AttendedBlock& block, const Batch& batch,
                     Saved& saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
-    auto [part, part_sum] = models::attend(operands(source, block, batch, saved), {block.causal});
+    auto [part, part_sum] =
+        models::attend(operands(source, block, batch, saved), reach(block.causal, 0));
     if (saved.tensors.size() == out_at()) {
       saved.tensors.insert(saved.tensors.end(), {part, part_sum});
       return {};
@@ -150,7 +151,7 @@ class Ring final : public Parted {
         rows_of(gradient.grad), operands(source, block, batch, saved),
         rows_of(saved.tensors[out_at()]),
         saved.tensors[out_at() + 1].narrow(2, block.queries.begin, block.queries.size).contiguous(),
-        {block.causal});
+        reach(block.causal, 0));
     const at::Tensor query =
         tokens_of(heads_of(gradient.query.view({-1, z_.width()}), batch.tokens), block.queries);
     if (gradient.add)
@@ -261,7 +262,7 @@ class Exchange final : public Parted {
   }
 
  private:
-  Reach reach() const { return {!z_.bert, z_.window}; }
+  Reach reach() const { return AttentionParts::reach(!z_.bert, z_.window); }
 
   /// Matrices (n, columns), each of heads, to (P, B, T, sum of columns / P): by the rank that gets
   /// the heads.

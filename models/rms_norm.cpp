@@ -1,6 +1,7 @@
-// RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean of x^2 + epsilon) * weight. Sums are f32,
-// and each is made by one thread in the order of the rows, so that the result does not depend on
-// the number of threads.
+// RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean of x^2 + epsilon) * weight, or with an
+// offset
+// * (offset + weight) (Gemma). Products and sums are f32, and each sum is made by one thread in the
+// order of the rows, so that the result does not depend on the number of threads.
 #include <ATen/Parallel.h>
 
 #include <array>
@@ -76,11 +77,16 @@ void weight_gradient(const T* grad, const T* x, const float* rstd, float* grad_w
   });
 }
 
+at::Tensor factors_of(const NormParams& p) {
+  const at::Tensor factors = p.weight.to(at::kFloat);
+  return p.offset == 0 ? factors : factors.add(p.offset);
+}
+
 }  // namespace
 
-Norm rms_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  if (!x.is_cpu()) return rms_forward_by_tensors(x, weight, epsilon);
-  const at::Tensor in = x.contiguous(), factors = weight.to(at::kFloat);
+Norm rms_forward(const at::Tensor& x, const NormParams& p, double epsilon) {
+  if (!x.is_cpu()) return rms_forward_by_tensors(x, p, epsilon);
+  const at::Tensor in = x.contiguous(), factors = factors_of(p);
   const std::int64_t hidden = x.size(-1), rows = x.numel() / hidden;
   const auto f32 = in.options().dtype(at::kFloat);
   Norm norm{at::empty_like(in), at::empty({0}, f32), at::empty({x.size(0), x.size(1), 1}, f32)};
@@ -92,9 +98,9 @@ Norm rms_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon) 
 }
 
 at::Tensor rms_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& rstd,
-                        const at::Tensor& weight, const at::Tensor& grad_weight, bool accumulate) {
-  if (!x.is_cpu()) return rms_backward_by_tensors(grad, x, rstd, weight, grad_weight, accumulate);
-  const at::Tensor in = x.contiguous(), g = grad.contiguous(), factors = weight.to(at::kFloat);
+                        const NormParams& p, const NormParams& d, bool accumulate) {
+  if (!x.is_cpu()) return rms_backward_by_tensors(grad, x, rstd, p, d, accumulate);
+  const at::Tensor in = x.contiguous(), g = grad.contiguous(), factors = factors_of(p);
   const std::int64_t hidden = x.size(-1), rows = x.numel() / hidden;
   const at::Tensor grad_x = at::empty_like(in), sum = at::zeros({hidden}, at::kFloat);
   by_type(in, [&]<class T>(T) {
@@ -105,23 +111,23 @@ at::Tensor rms_backward(const at::Tensor& grad, const at::Tensor& x, const at::T
                   rows, hidden);
     weight_gradient(grads, values, deviations, sum.data_ptr<float>(), rows, hidden);
   });
-  store(grad_weight, sum, accumulate);
+  store(d.weight, sum, accumulate);
   return grad_x;
 }
 
-Norm rms_forward_by_tensors(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+Norm rms_forward_by_tensors(const at::Tensor& x, const NormParams& p, double epsilon) {
   const at::Tensor in = x.to(at::kFloat);
   const at::Tensor rstd = at::rsqrt(in.square().mean({-1}, true).add_(epsilon));
-  return {in.mul(rstd).mul_(weight.to(at::kFloat)).to(x.scalar_type()),
-          at::empty({0}, rstd.options()), rstd};
+  return {in.mul(rstd).mul_(factors_of(p)).to(x.scalar_type()), at::empty({0}, rstd.options()),
+          rstd};
 }
 
 at::Tensor rms_backward_by_tensors(const at::Tensor& grad, const at::Tensor& x,
-                                   const at::Tensor& rstd, const at::Tensor& weight,
-                                   const at::Tensor& grad_weight, bool accumulate) {
+                                   const at::Tensor& rstd, const NormParams& p, const NormParams& d,
+                                   bool accumulate) {
   const at::Tensor g = grad.to(at::kFloat), unit = x.to(at::kFloat).mul(rstd);
-  store(grad_weight, g.mul(unit).sum(at::IntArrayRef{0, 1}), accumulate);
-  const at::Tensor u = g.mul(weight.to(at::kFloat));
+  store(d.weight, g.mul(unit).sum(at::IntArrayRef{0, 1}), accumulate);
+  const at::Tensor u = g.mul(factors_of(p));
   const at::Tensor along = u.mul(unit).mean({-1}, true);
   return u.sub(unit.mul(along)).mul_(rstd).to(x.scalar_type());
 }

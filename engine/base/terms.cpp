@@ -36,11 +36,13 @@ const std::vector<Term> families = {
     {{"qwen"},
      "this family's config.json is read from Qwen 2 on: model_type is \"qwen2\", as in Qwen 2.5"},
     {{"gemma"},
-     "its GeGLU, norms that multiply by 1 + weight, and scaled embedding are not modelled"},
-    {{"gemma2", "gemma3"},
-     "its GeGLU, norms that multiply by 1 + weight, norms after blocks, scaled embedding, soft "
-     "caps "
-     "and windows that alternate between layers are not modelled"},
+     "Gemma 2 is read (\"gemma2\") and comes as gemma2-2b, gemma2-9b and gemma2-27b; of the first "
+     "Gemma, config.json is not read, and a model file can have its layers: activation = "
+     "\"geglu\", "
+     "norm_offset and scaled_embedding"},
+    {{"gemma3", "gemma3n", "gemma4"},
+     "its rotary positions of two bases, one for layers with a window, are not modelled; "
+     "\"gemma2\" is read"},
     {{"phi"},
      "its attention and feed-forward beside each other, with partial rotary embeddings, are not "
      "modelled"},

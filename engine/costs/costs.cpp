@@ -62,15 +62,15 @@ struct Costs::Impl {
     return static_cast<std::uint32_t>(rows.size() - 1);
   }
 
-  /// All segments of one kind cost the same, so a pass of a role costs what its first pass of that
-  /// kind costs. Kept for the last number of samples seen.
+  /// All segments of one shape cost the same, so a pass of a role costs what its first pass of that
+  /// shape costs. Kept for the last number of samples seen.
   struct Passes {
     int samples = -1;
     Entry entry = {};
   };
   static constexpr std::size_t pass_kinds = spellings(program::Pass{}).size();
-  std::vector<std::array<Passes, spellings(model::SegmentKind{}).size()* pass_kinds>> passes =
-      {};  // [role][segment kind x pass]
+  std::vector<std::array<Passes, model::segment_shapes* pass_kinds>> passes =
+      {};  // [role][shape of segment x pass]
 
   std::map<double, Entry> known_issues = {};
 
@@ -86,8 +86,8 @@ struct Costs::Impl {
     }
     const auto* compute = std::get_if<program::Compute>(&work);
     if (compute == nullptr || compute->part != program::Part::whole) return local_class(r, o);
-    const auto kind = static_cast<std::size_t>(model.segments[compute->segment].kind);
-    Passes& known = passes[r][pass_kinds * kind + static_cast<std::size_t>(compute->pass)];
+    const std::size_t shape = shape_of(model, compute->segment);
+    Passes& known = passes[r][pass_kinds * shape + static_cast<std::size_t>(compute->pass)];
     if (known.samples != compute->samples) known = {compute->samples, local_class(r, o)};
     return known.entry;
   }
@@ -102,8 +102,8 @@ struct Costs::Impl {
       key[4] = elements_of(linked.program, role(r), *param);
     }
     if (const auto* c = std::get_if<program::Compute>(&op.work)) {
-      // All segments of one kind cost the same.
-      key[2] = static_cast<std::int64_t>(model.segments[c->segment].kind);
+      // All segments of one shape cost the same.
+      key[2] = static_cast<std::int64_t>(shape_of(model, c->segment));
       key[5] = static_cast<std::int64_t>(c->pass);
       key[6] = c->samples;
       key[7] = static_cast<std::int64_t>(c->part), key[8] = c->block;

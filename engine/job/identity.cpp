@@ -23,6 +23,15 @@ std::string rare_keys(const model::ModelSpec& m) {
   if (m.qkv_bias) text += " qkv bias";
   if (m.qk_norm) text += " qk norm";
   if (m.window > 0) text += fmt::format(" window {}", m.window);
+  if (m.global_every > 0) text += fmt::format(" global {}", m.global_every);
+  if (m.activation != model::Activation::swiglu) text += fmt::format(" {}", name_of(m.activation));
+  if (m.norm_offset) text += " norm offset";
+  if (m.output_norm) text += " output norm";
+  if (m.scaled_embedding) text += " scaled embedding";
+  for (const auto& [key, value] : {std::pair{"query", m.query_scalar},
+                                   {"attention cap", m.attention_cap},
+                                   {"logit cap", m.logit_cap}})
+    if (value > 0) text += fmt::format(" {} {}", key, value);
   if (m.rope_theta != model::ModelSpec{}.rope_theta) text += fmt::format(" rope {}", m.rope_theta);
   if (m.rope_scaling != model::RopeScaling{})
     text += fmt::format(" {} {} {} {}", m.rope_scaling.factor, m.rope_scaling.low,

@@ -11,6 +11,29 @@
 namespace rehearse::link {
 namespace {
 
+/// Elements of keys of which the kernel of grouped queries computes at a time, for each token: one
+/// query head of each group. With capped scores all query heads are computed together.
+std::int64_t keys_at_a_time(const model::ModelSpec& model, std::int64_t keys) {
+  return model.kv_heads < model.heads && model.attention_cap == 0 ? keys : 0;
+}
+
+/// What capped attention holds of the queries of some tokens (models/capped_attention.cpp): their
+/// scores in f32, also in the type of the activations; copies of these queries. Backward: three
+/// tensors of scores, or two and a gradient of the keys; the gradients of results and a number for
+/// each row of scores too; and it sums the gradients of keys and values in f32. `tokens`: of a
+/// sample, with `query` and `key` elements.
+std::int64_t capped_bytes(const model::ModelSpec& model, int samples, std::int64_t tokens,
+                          std::int64_t query, std::int64_t key, std::int64_t element,
+                          bool backward) {
+  if (model.attention_cap == 0) return 0;
+  const std::int64_t queries = std::min<std::int64_t>(model::capped_queries, tokens);
+  const std::int64_t rows = queries * (query / model.head_dim), scores = rows * tokens;
+  const std::int64_t converted = element < 4 ? scores * element : 0;
+  if (!backward) return scores * 4 + converted + queries * query * element;
+  return 4 * rows + 2 * queries * query * element + samples * tokens * 2 * key * (4 - element) +
+         std::max(scores * 12 + converted, scores * 8 + converted + tokens * key * element);
+}
+
 /// Workspace bytes of a part of attention over a divided sequence, `element` bytes an activation.
 std::int64_t part_bytes(const model::ModelSpec& model, const program::Compute& compute,
                         model::TensorSplit split, std::int64_t element) {
@@ -29,13 +52,15 @@ std::int64_t part_bytes(const model::ModelSpec& model, const program::Compute& c
     }
     case program::Part::attend: {
       // Of grouped queries, the kernel computes as many at a time as there are key-value heads.
-      const std::int64_t at_a_time = model.kv_heads < model.heads ? key : 0;
+      const std::int64_t at_a_time = keys_at_a_time(model, key);
+      const std::int64_t capped = capped_bytes(
+          model, compute.samples, model.seq_len / split.context, query, key, element, backward);
       // The block's own result, in f32 while it is added to those of earlier blocks; heads in the
       // order of tokens.
       if (!backward)
-        return tokens * (element * (2 * query + (packs ? all : 0) + at_a_time) +
-                         (packs ? 0 : 4 * query + 16 * model.heads / split.ranks));
-      return tokens * element * (2 * all + 2 * query + (packs ? all : 0) + 4 * at_a_time);
+        return capped + tokens * (element * (2 * query + (packs ? all : 0) + at_a_time) +
+                                  (packs ? 0 : 4 * query + 16 * model.heads / split.ranks));
+      return capped + tokens * element * (2 * all + 2 * query + (packs ? all : 0) + 4 * at_a_time);
     }
     case program::Part::output:
       return (backward ? masked : 0) + (packs ? tokens * element * query : 0);
@@ -124,18 +149,23 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
     }
     case model::SegmentKind::attention: {
       const std::int64_t width = query_width(model) / tp, keys = key_width(model) / tp;
-      // Of grouped queries, the kernel computes as many at a time as there are key-value heads; its
-      // backward copies their part of the output's gradient and makes three gradients.
-      const std::int64_t at_a_time = model.kv_heads < model.heads ? keys : 0;
-      // A window's mask, in the type of the activations; flags while it is made.
+      // The kernel's backward copies their part of the output's gradient and makes three gradients.
+      const std::int64_t at_a_time = keys_at_a_time(model, keys);
+      // A window's mask, in the type of the activations; flags while it is made. Or what capped
+      // attention holds.
       const std::int64_t scores = std::int64_t{model.seq_len} * model.seq_len;
-      const std::int64_t window = attended(model) < model.seq_len ? scores * (element + 3) : 0;
+      const bool masks = attended(model, model.segments[segment].layer) < model.seq_len;
+      const std::int64_t kernel =
+          model.attention_cap > 0
+              ? capped_bytes(model, samples, seq_len, width, keys, element, is_backward(pass))
+          : masks ? scores * (element + 3)
+                  : 0;
       // What is alive before forward's output, or before the gradient of backward's input: in
       // backward, the gradients of attention's output, query, key and value.
       std::int64_t columns = is_backward(pass) ? 2 * (width + keys) + 4 * at_a_time : at_a_time;
       // Norms of heads: their gradient and a copy of their input, beside the three gradients.
       if (half && model.qk_norm) columns = std::max(columns, 3 * width + 2 * keys);
-      const std::int64_t before = tokens * columns * element + window - activation;
+      const std::int64_t before = tokens * columns * element + kernel - activation;
       if (!is_backward(pass)) return held + std::max(unread, before + unread);
       // A norm's output that is computed again takes the place of attention's output, which is
       // freed.

@@ -1,5 +1,5 @@
 // Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, Qwen2Config,
-// Qwen3Config and Phi3Config.
+// Qwen3Config, Phi3Config and Gemma2Config.
 #include "engine/model/config_json.h"
 
 #include <fmt/format.h>
@@ -154,19 +154,66 @@ void read_rotary(Keys& file, const std::string& where, bool phi, ModelSpec& m) {
   file.must_be("partial_rotary_factor", {1.0});
 }
 
+/// Which layers have a window: layer_types lists them since transformers 4.53. Before, every second
+/// layer had one, and the first.
+void read_layer_types(Keys& file, ModelSpec& m) {
+  m.window = file.has("sliding_window") || !file.stated("sliding_window")
+                 ? file.count("sliding_window", 4096)
+                 : 0;
+  m.global_every = m.window > 0 ? 2 : 0;
+  if (!file.has("layer_types")) return;
+  const Json& types = file.at("layer_types");
+  if (!types.is_array() || types.size() != static_cast<std::size_t>(m.layers))
+    file.fail(
+        fmt::format("\"layer_types\" must list one type for each of the {} layers", m.layers));
+  const Json global = "full_attention", sliding = "sliding_attention";
+  if (std::count(types.begin(), types.end(), global) == m.layers) {
+    m.window = m.global_every = 0;
+    return;
+  }
+  if (m.window == 0) file.fail("\"layer_types\": layers with a window need \"sliding_window\"");
+  const auto first = std::find(types.begin(), types.end(), global);
+  m.global_every = first == types.end() ? 0 : static_cast<int>(first - types.begin()) + 1;
+  for (int layer = 0; layer < m.layers; ++layer) {
+    const bool last = m.global_every > 0 && layer % m.global_every == m.global_every - 1;
+    if (types[static_cast<std::size_t>(layer)] != (last ? global : sliding))
+      file.fail(
+          "\"layer_types\": must be sliding_attention, or of so many layers the last one "
+          "full_attention: nothing else is computed here");
+  }
+}
+
+void read_gemma2(Keys& file, ModelSpec& m) {
+  m.activation = Activation::geglu;
+  m.norm_offset = m.output_norm = m.scaled_embedding = true;
+  m.tied = file.truth("tie_word_embeddings", true);
+  m.query_scalar = file.number("query_pre_attn_scalar", 256);
+  // A cap that is null is none.
+  const auto cap = [&](const char* key, double fallback) {
+    return file.stated(key) ? file.number(key, 0) : fallback;
+  };
+  m.attention_cap = cap("attn_logit_softcapping", 50);
+  m.logit_cap = cap("final_logit_softcapping", 30);
+  for (const char* key : {"hidden_activation", "hidden_act"})
+    file.must_be(key, {"gelu_pytorch_tanh"});
+  file.must_be("use_bidirectional_attention", {false});
+  read_layer_types(file, m);
+}
+
 /// LLaMA and the models whose layers are LLaMA's with a difference.
 void read_llama(Keys& file, const std::string& where, const std::string& type, ModelSpec& m) {
   m.family = Family::llama;
   m.layers = file.count("num_hidden_layers");
   m.hidden = file.count("hidden_size");
   m.heads = file.count("num_attention_heads");
-  m.kv_heads = file.count("num_key_value_heads", type == "mistral" ? 8 : m.heads);
-  m.head_dim = file.count("head_dim", type == "qwen3" ? 128 : 0);
+  const bool gemma = type == "gemma2";
+  m.kv_heads = file.count("num_key_value_heads", type == "mistral" ? 8 : gemma ? 4 : m.heads);
+  m.head_dim = file.count("head_dim", type == "qwen3" ? 128 : gemma ? 256 : 0);
   m.ffn = file.count("intermediate_size");
   m.seq_len = file.count("max_position_embeddings");
   m.tied = file.truth("tie_word_embeddings", false);
   m.norm_epsilon = file.number("rms_norm_eps", type == "phi3" ? 1e-5 : 1e-6);
-  file.must_be("hidden_act", {"silu"});
+  if (!gemma) file.must_be("hidden_act", {"silu"});
   file.must_be("attention_bias", {false});
   file.must_be("mlp_bias", {false});
   file.must_be("attention_dropout", {0.0});
@@ -179,6 +226,7 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
     m.qk_norm = type == "qwen3";
     file.must_be("use_sliding_window", {false});
   }
+  if (gemma) read_gemma2(file, m);
   if (type == "phi3") {
     m.fused_weights = true;
     for (const char* key : {"resid_pdrop", "embd_pdrop"}) file.must_be(key, {0.0});
@@ -195,7 +243,7 @@ ModelSpec read_config_json(const std::string& path) {
   Keys file(json, path);
   const std::string type = file.text("model_type", "");
   const std::vector<std::string> known = {"gpt2",  "bert",  "llama", "mistral",
-                                          "qwen2", "qwen3", "phi3"};
+                                          "qwen2", "qwen3", "phi3",  "gemma2"};
   if (std::find(known.begin(), known.end(), type) == known.end()) {
     const std::string note = model_note(type), near = nearest(type, known);
     file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),

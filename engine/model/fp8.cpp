@@ -38,13 +38,12 @@ double kept_in_fp8(const ModelSpec& model, Id segment, const TensorSplit& split,
   // What ranks exchange for heads has storages of its own.
   if (split.context > 1 && split.heads) return norm * smaller;
   // Fused attention keeps its output for its own backward; the product keeps an 8-bit copy of it.
-  const bool written = model.software.attention == software::Attention::written;
-  return norm * smaller + z.query * (written ? smaller : 1);
+  return norm * smaller + z.query * (writes_scores(model) ? smaller : 1);
 }
 
 std::int64_t fp8_workspace(const ModelSpec& model, Id segment, program::Pass pass, int samples,
                            const TensorSplit& split) {
-  const Sizes z(model, samples, split, program::DType::bf16);
+  const Sizes z(model, model.segments[segment].layer, samples, split, program::DType::bf16);
   const int copies = pass == program::Pass::backward ? 2 : 1;  // of the gradient
   double most = 0;
   for (const Linear& l : linear_layers(model.segments[segment].kind, z)) {
@@ -61,7 +60,7 @@ std::int64_t fp8_workspace(const ModelSpec& model, Id segment, program::Pass pas
 
 std::int64_t fp8_weights(const ModelSpec& model, Id segment, const TensorSplit& split) {
   if (!delayed(model)) return 0;
-  const Sizes z(model, 1, split, program::DType::bf16);
+  const Sizes z(model, model.segments[segment].layer, 1, split, program::DType::bf16);
   double bytes = 0;
   for (const Linear& l : linear_layers(model.segments[segment].kind, z))
     bytes += 2 * l.inner * l.outer;  // along each of its dimensions

@@ -1,7 +1,8 @@
 // Builds segments and parameter groups from hyperparameters. GPT is pre-LN with a final norm in the
 // head (Radford et al. 2019). BERT is post-LN (Devlin et al. 2019); a layer norm needs the complete
 // sum over tp, so each norm is the first part of the segment after the all-reduce. LLaMA has
-// RMSNorm, rotary positions and SwiGLU (Touvron et al. 2023).
+// RMSNorm, rotary positions and SwiGLU (Touvron et al. 2023); with other keys its layers are those
+// of Gemma 2 (Gemma Team 2024).
 //
 // Tensor names are Hugging Face's. Matrices have shape (out, in), with heads as a separate
 // dimension, so that a tensor-parallel shard is a slice of one dimension.
@@ -12,12 +13,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "engine/base/divisors.h"
-#include "engine/base/names.h"
-#include "engine/base/refusal.h"
+#include "engine/model/check.h"
 
 namespace rehearse::model {
 namespace {
@@ -51,19 +50,20 @@ class Builder {
         {std::move(name), std::move(shape), split, false, Init::zeros, 0});
   }
   /// An RMSNorm of each head.
-  void head_norm(Id group, const std::string& prefix) {
-    model_.groups[group].tensors.push_back(
-        {prefix + ".weight", {model_.head_dim}, -1, false, Init::ones, 0});
-  }
+  void head_norm(Id group, const std::string& prefix) { factors(group, prefix, model_.head_dim); }
   void norm(Id group, const std::string& prefix, bool with_bias = true) {
-    model_.groups[group].tensors.push_back(
-        {prefix + ".weight", {model_.hidden}, -1, false, Init::ones, 0});
+    factors(group, prefix, model_.hidden);
     if (with_bias) bias(group, prefix + ".bias", {model_.hidden}, -1);
   }
 
   static constexpr double init_std = 0.02;  // as in GPT-2 and BERT
 
  private:
+  void factors(Id group, const std::string& prefix, std::int64_t elements) {
+    const Init init = model_.norm_offset ? Init::zeros : Init::ones;
+    model_.groups[group].tensors.push_back({prefix + ".weight", {elements}, -1, false, init, 0});
+  }
+
   ModelSpec& model_;
 };
 
@@ -178,6 +178,7 @@ void build_llama(ModelSpec& m) {
     b.matrix(split, layer + "self_attn.o_proj.weight", {h, m.heads, d}, 1);
     const Id whole = b.whole_group();
     b.norm(whole, layer + "input_layernorm", false);
+    if (m.output_norm) b.norm(whole, layer + "post_attention_layernorm", false);
     if (m.qk_norm) {
       b.head_norm(whole, layer + "self_attn.q_norm");
       b.head_norm(whole, layer + "self_attn.k_norm");
@@ -187,7 +188,11 @@ void build_llama(ModelSpec& m) {
     b.matrix(split, layer + "mlp.gate_proj.weight", {m.ffn, h}, 0);
     b.matrix(split, layer + "mlp.up_proj.weight", {m.ffn, h}, 0);
     b.matrix(split, layer + "mlp.down_proj.weight", {h, m.ffn}, 1);
-    b.norm(b.whole_group(), layer + "post_attention_layernorm", false);
+    const Id norms = b.whole_group();
+    // LLaMA's name of this norm is that of attention's output norm in Gemma 2.
+    b.norm(norms, layer + (m.output_norm ? "pre_feedforward_" : "post_attention_") + "layernorm",
+           false);
+    if (m.output_norm) b.norm(norms, layer + "post_feedforward_layernorm", false);
   }
   b.segment("head", SegmentKind::head, -1);
   if (m.tied) {
@@ -198,50 +203,6 @@ void build_llama(ModelSpec& m) {
   b.norm(b.whole_group(), "model.norm", false);
 }
 
-void require(bool good, const ModelSpec& m, const char* key, auto value, const std::string& rule) {
-  if (!good)
-    throw Refused({fmt::format("model.{}", key),
-                   fmt::format("model {}: {} = {} {}", m.name, key, value, rule)});
-}
-
-/// The keys that llama alone has.
-void check_positions(const ModelSpec& m) {
-  const bool llama = m.family == Family::llama;
-  require(m.window >= 0 && m.window <= 1 << 24, m, "window", m.window,
-          "must be at least 0 and at most 16777216");
-  require(llama || m.window == 0, m, "window", m.window, "must be 0: only llama has a window");
-  require(m.rope_theta >= 1 && m.rope_theta <= 1e9, m, "rope_theta", m.rope_theta,
-          "must be at least 1 and at most 1e9");
-  const RopeScaling& scaling = m.rope_scaling;
-  require(llama || (m.rope_theta == ModelSpec{}.rope_theta && scaling == RopeScaling{}), m,
-          "rope_theta", m.rope_theta, "is of rotary positions, which only llama has");
-  require(llama || !m.qkv_bias, m, "qkv_bias", m.qkv_bias,
-          "is llama's alone: the other families have all biases");
-  require(llama || !m.qk_norm, m, "qk_norm", m.qk_norm, "is llama's alone");
-  require(llama || !m.fused_weights, m, "fused_weights", m.fused_weights, "is llama's alone");
-  require(scaling.factor >= 1 && scaling.factor <= 1e6, m, "rope_scaling.factor", scaling.factor,
-          "must be at least 1 and at most 1e6");
-  require(scaling.low > 0 && scaling.low <= 1e6, m, "rope_scaling.low", scaling.low,
-          "must be above 0 and at most 1e6");
-  require(scaling.high > scaling.low && scaling.high <= 1e6, m, "rope_scaling.high", scaling.high,
-          fmt::format("must be above low = {} and at most 1e6", scaling.low));
-  require(scaling.positions >= 2 && scaling.positions <= 1 << 24, m, "rope_scaling.positions",
-          scaling.positions, "must be at least 2 and at most 16777216");
-  using Type = RopeScaling::Type;
-  require(scaling.attention == 0 || scaling.type == Type::yarn || scaling.type == Type::longrope, m,
-          "rope_scaling.attention", scaling.attention, "is of yarn and longrope");
-  for (const auto* numbers : {&scaling.shorter, &scaling.longer}) {
-    const std::size_t pairs =
-        scaling.type == Type::longrope ? static_cast<std::size_t>(m.head_dim / 2) : 0;
-    require(numbers->size() == pairs, m, "rope_scaling.type", name_of(scaling.type),
-            fmt::format("has {} numbers where it needs {}, one for each pair of a head",
-                        numbers->size(), pairs));
-    require(std::ranges::all_of(*numbers, [](double x) { return x >= 1e-3 && x <= 1e6; }), m,
-            "rope_scaling.type", name_of(scaling.type),
-            "has a number that is below 0.001 or above 1e6");
-  }
-}
-
 /// hidden / heads. Throws where that is no whole number.
 int default_head_dim(const ModelSpec& m) {
   require(m.heads >= 1, m, "heads", m.heads, "must be at least 1");
@@ -250,48 +211,6 @@ int default_head_dim(const ModelSpec& m) {
                       "stated",
                       m.hidden, nearest_divisor(m.hidden, m.heads)));
   return m.hidden / m.heads;
-}
-
-void check(const ModelSpec& m) {
-  // Within these limits, products of sizes fit into 64 bits.
-  for (const auto& [key, value, most] : {std::tuple{"layers", m.layers, 10'000},
-                                         {"hidden", m.hidden, 1 << 20},
-                                         {"heads", m.heads, 1 << 20},
-                                         {"head_dim", m.head_dim, 1 << 16},
-                                         {"ffn", m.ffn, 1 << 23},
-                                         {"vocab", m.vocab, 1 << 24},
-                                         {"padded_vocab", m.padded_vocab, 1 << 25},
-                                         {"max_positions", m.max_positions, 1 << 24},
-                                         {"seq_len", m.seq_len, 1 << 24}}) {
-    require(value >= 1, m, key, value, "must be at least 1");
-    require(value <= most, m, key, value, fmt::format("must be at most {}", most));
-  }
-  require(query_width(m) <= 1 << 20, m, "head_dim", m.head_dim,
-          fmt::format("times heads = {} must be at most 1048576", m.heads));
-  require(m.padded_vocab >= m.vocab, m, "padded_vocab", m.padded_vocab,
-          fmt::format("must be at least vocab = {}", m.vocab));
-  require(m.kv_heads >= 1 && m.heads % m.kv_heads == 0, m, "kv_heads", m.kv_heads,
-          fmt::format("does not divide heads = {} (nearest that does: {})", m.heads,
-                      nearest_divisor(m.heads, m.kv_heads)));
-  require(
-      m.family == Family::llama || m.kv_heads == m.heads, m, "kv_heads", m.kv_heads,
-      fmt::format("must equal heads = {} in this family: grouped queries are llama's", m.heads));
-  require(
-      m.family == Family::llama || m.seq_len <= m.max_positions, m, "seq_len", m.seq_len,
-      fmt::format("is beyond max_positions = {}, the rows of the position table", m.max_positions));
-  require(m.outputs >= 0 && m.outputs <= 1 << 20, m, "outputs", m.outputs,
-          "must be at least 0 and at most 1048576");
-  require(m.family == Family::bert || m.outputs == 0, m, "outputs", m.outputs,
-          "must be 0: only bert has another head than the vocabulary's");
-  require(m.dropout >= 0 && m.dropout < 1, m, "dropout", m.dropout,
-          "must be at least 0 and below 1");
-  require(m.family != Family::llama || m.dropout == 0, m, "dropout", m.dropout,
-          "must be 0: llama has none");
-  require(m.family != Family::llama || m.head_dim % 2 == 0, m, "head_dim", m.head_dim,
-          "is odd: rotary positions turn pairs of a head's elements");
-  require(m.norm_epsilon > 0 && m.norm_epsilon <= 1, m, "norm_epsilon", m.norm_epsilon,
-          "must be above 0 and at most 1");
-  check_positions(m);
 }
 
 }  // namespace
@@ -340,11 +259,37 @@ std::int64_t key_width(const ModelSpec& model) {
   return std::int64_t{model.kv_heads} * model.head_dim;
 }
 
-int attended(const ModelSpec& model) {
-  return model.window > 0 ? std::min(model.window, model.seq_len) : model.seq_len;
+double score_scale(const ModelSpec& model) {
+  return 1 / std::sqrt(model.query_scalar > 0 ? model.query_scalar : model.head_dim);
+}
+
+namespace {
+
+bool has_window(const ModelSpec& model, int layer) {
+  return model.window > 0 &&
+         (model.global_every == 0 || layer % model.global_every != model.global_every - 1);
+}
+
+}  // namespace
+
+int attended(const ModelSpec& model, int layer) {
+  return has_window(model, layer) ? std::min(model.window, model.seq_len) : model.seq_len;
+}
+
+std::size_t shape_of(const ModelSpec& model, Id segment) {
+  const Segment& s = model.segments[segment];
+  const bool other =
+      s.kind == SegmentKind::attention && model.window > 0 && !has_window(model, s.layer);
+  return other ? segment_shapes - 1 : static_cast<std::size_t>(s.kind);
+}
+
+bool writes_scores(const ModelSpec& model) {
+  return model.software.attention == software::Attention::written ||
+         (model.attention_cap > 0 && model.software.soft_caps == software::SoftCaps::separate);
 }
 
 int tensor_divisor(const ModelSpec& model) {
+  if (model.output_norm) return 1;
   return std::gcd(std::gcd(std::gcd(model.heads, model.kv_heads), model.outputs),
                   std::gcd(model.ffn, model.padded_vocab));
 }

@@ -30,6 +30,10 @@ constexpr auto spellings(SegmentKind) {
   return std::to_array<const char*>({"embedding", "attention", "mlp", "head"});
 }
 enum class Init : std::uint8_t { normal, zeros, ones };
+/// LLaMA's feed-forward layer multiplies one product by a function of the other (Shazeer 2020):
+/// silu, or GELU with tanh (Gemma).
+enum class Activation : std::uint8_t { swiglu, geglu };
+constexpr auto spellings(Activation) { return std::to_array<const char*>({"swiglu", "geglu"}); }
 
 struct TensorSpec {
   std::string name = {};  // Hugging Face's name, so checkpoints need no table of names
@@ -117,6 +121,7 @@ struct ModelSpec {
   int outputs = 0;        // numbers per token that BERT's head computes (2: the span of an answer);
                           // 0: one for each word of the vocabulary. Others are only simulated
   int window = 0;         // how many tokens a token attends to, itself included; 0: all before it
+  int global_every = 0;   // of so many layers, the last one has no window; 0: all layers have it
   double dropout = 0;     // probability
   double norm_epsilon = 0;        // added to a norm's variance; 0: the family's published value
   double rope_theta = 10'000;     // base of the rotary frequencies
@@ -124,6 +129,13 @@ struct ModelSpec {
   bool tied = true;               // the head uses the embedding's table
   bool qkv_bias = false;          // llama: biases of query, key and value; others have all biases
   bool qk_norm = false;           // llama: an RMSNorm of the query and of the key of each head
+  Activation activation = Activation::swiglu;  // llama's
+  bool norm_offset = false;                    // llama: RMSNorms multiply by 1 + weight
+  bool output_norm = false;       // llama: an RMSNorm of what attention and MLP add to the residual
+  bool scaled_embedding = false;  // llama: the embedding is multiplied by the root of hidden
+  double query_scalar = 0;        // llama: scores are divided by its root; 0: head_dim
+  double attention_cap = 0;       // llama: scores s become cap tanh(s / cap); 0: no cap
+  double logit_cap = 0;           // llama: the same of logits
   bool fused_weights = false;     // files of weights have query, key and value in one matrix, gate
                                   // and up in another (Phi 3)
   std::vector<ParamGroup> groups = {};
@@ -144,11 +156,24 @@ double rope_attention(const RopeScaling& scaling);
 std::int64_t query_width(const ModelSpec& model);
 /// Elements of a token's key, as many as of its value: kv_heads x head_dim.
 std::int64_t key_width(const ModelSpec& model);
-/// The most tokens that a token attends to.
-int attended(const ModelSpec& model);
+/// By what attention's scores are multiplied.
+double score_scale(const ModelSpec& model);
+/// The most tokens that a token attends to in a layer. The first layer attends to the fewest.
+int attended(const ModelSpec& model, int layer);
 /// The greatest common divisor of all sizes that tensor parallelism splits: heads, key-value heads,
-/// feed-forward width, padded vocabulary. tp must divide it.
+/// feed-forward width, padded vocabulary. tp must divide it. 1 with `output_norm`: such a norm
+/// needs the sum over tp, and a segment returns a partial sum.
 int tensor_divisor(const ModelSpec& model);
+/// Segments of one shape have the same work and memory: those of a kind, but attention without the
+/// window of other layers has a shape of its own.
+constexpr std::size_t segment_shapes = spellings(SegmentKind{}).size() + 1;
+std::size_t shape_of(const ModelSpec& model, Id segment);
+/// Whether the software writes attention's scores to memory: its attention does, or has no kernel
+/// that caps them.
+bool writes_scores(const ModelSpec& model);
+/// With `attention_cap`, how many of its tokens' queries a block of models/ has the scores of at a
+/// time.
+constexpr int capped_queries = 64;
 /// Loads a spec by name (gpt2-124m: models/gpt2-124m.toml), by the path of a TOML file, or by that
 /// of a Hugging Face config.json. seq_len 0 keeps the spec's own. Throws InputError.
 ModelSpec load_model(const std::string& name_or_path, int seq_len);
@@ -181,7 +206,7 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
                          program::DType dtype);
 /// Model FLOPs of one training step over `tokens` tokens, for MFU: 6 N + 12 L h s per token (PaLM,
 /// appendix B). N excludes tables that are only looked up, and padding rows; L: layers, h: heads x
-/// head_dim, s: sequence length, at most the window.
+/// head_dim, s: sequence length, at most the layer's window.
 Flops model_flops(const ModelSpec& model, std::int64_t tokens);
 
 }  // namespace rehearse::model

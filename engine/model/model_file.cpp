@@ -42,7 +42,15 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   m.qkv_bias = file.flag("qkv_bias", false);
   m.qk_norm = file.flag("qk_norm", false);
   m.fused_weights = file.flag("fused_weights", false);
+  m.activation = choose(file, "activation", m.activation);
+  m.norm_offset = file.flag("norm_offset", false);
+  m.output_norm = file.flag("output_norm", false);
+  m.scaled_embedding = file.flag("scaled_embedding", false);
+  m.query_scalar = file.number("query_scalar", 0.0, between(0, 1e6));
+  m.attention_cap = file.number("attention_cap", 0.0, between(0, 1e6));
+  m.logit_cap = file.number("logit_cap", 0.0, between(0, 1e6));
   m.window = maybe("window");
+  m.global_every = maybe("global_every");
   m.norm_epsilon = file.number("norm_epsilon", default_epsilon(m.family), open(1));
   m.rope_theta = file.number("rope_theta", m.rope_theta, between(1, 1e9));
   const Config scaling = file.section("rope_scaling");

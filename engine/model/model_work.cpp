@@ -28,7 +28,7 @@ SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int 
 
 std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, TensorSplit split,
                          program::DType dtype) {
-  const Sizes z(model, samples, split, dtype);
+  const Sizes z(model, model.segments[segment].layer, samples, split, dtype);
   const software::Software& how = model.software;
   // Per token: elements in the model's dtype, and bytes of what is always in f32 or a mask.
   double elements = 0, bytes = 0;
@@ -50,10 +50,10 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
       if (split.context > 1) elements -= 2 * z.key + (split.heads ? 2 * z.query : 0);
       if (z.qk_norm) elements += z.query + z.key;  // before their norms
       bytes = statistics + mask + z.head_statistics() / z.tokens;
-      if (how.attention != software::Attention::written)
+      if (!writes_scores(model))
         bytes += 4 * z.heads;          // the log of the sum of exponentials of each head
       else if (!how.recompute_scores)  // softmax, dropout's result, its mask
-        bytes += z.heads * z.seq * (z.dropout ? 2 * z.element + 1 : z.element);
+        bytes += z.heads * z.seq * (z.kept_of_a_score(how) + (z.dropout ? z.element + 1 : 0));
       break;
     case SegmentKind::mlp:  // norm's output, the activation's input and output
       elements = norm + (z.rms ? 3 : 2) * z.ffn;
@@ -65,13 +65,16 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
       if (how.cross_entropy == software::CrossEntropy::fused)
         elements += z.vocab;  // the exponentials, which overwrite the logits
       else
-        bytes += 4 * z.vocab;  // the softmax in f32
-      if (z.transform) {       // the transform: input and output of its GELU, output of its norm
+        bytes += 4 * z.vocab;                  // the softmax in f32
+      if (z.caps_logits) elements += z.vocab;  // the tanh
+      if (z.transform) {  // the transform: input and output of its GELU, output of its norm
         elements += 3 * z.hidden;
         bytes += statistics;
       }
       break;
   }
+  if (z.output_norm && model.segments[segment].layer >= 0)
+    elements += z.hidden, bytes += statistics;  // what the segment adds to the residual, unnormed
   if (split.fp8) bytes += kept_in_fp8(model, segment, split, z, norm);
   return static_cast<std::int64_t>(z.tokens * (elements * z.element + bytes));
 }
@@ -89,7 +92,9 @@ Flops model_flops(const ModelSpec& model, std::int64_t tokens) {
   if (!model.tied) parameters -= double(model.vocab) * model.hidden;
   if (model.family != Family::llama) parameters -= double(model.max_positions) * model.hidden;
   if (model.family == Family::bert) parameters -= 2.0 * model.hidden;
-  const double attention = 12.0 * model.layers * double(query_width(model)) * attended(model);
+  double keys = 0;  // of all layers
+  for (int layer = 0; layer < model.layers; ++layer) keys += attended(model, layer);
+  const double attention = 12.0 * double(query_width(model)) * keys;
   return Flops((6 * parameters + attention) * static_cast<double>(tokens));
 }
 

@@ -1,5 +1,7 @@
 // Sizes of a segment on one tensor-parallel rank. Internal to engine/model.
 #pragma once
+#include <cmath>
+
 #include "engine/model/model.h"
 
 namespace rehearse::model {
@@ -11,14 +13,18 @@ struct Sizes {
          query = 0, key = 0, ffn = 0, vocab = 0;
   double element = 0, table = 0;
   bool rms = false, post_norm = false, transform = false, dropout = false, causal = false,
-       qkv_bias = false, qk_norm = false, gathers_each = false;
+       qkv_bias = false, qk_norm = false, norm_offset = false, output_norm = false,
+       gathers_each = false;
+  /// Kernels that cap scores and logits, which the software launches for themselves.
+  bool caps_scores = false, caps_logits = false;
 
-  Sizes(const ModelSpec& m, int samples, TensorSplit split, program::DType dtype)
+  /// `layer`: of the segment.
+  Sizes(const ModelSpec& m, int layer, int samples, TensorSplit split, program::DType dtype)
       : samples(samples),
         tokens(double(samples) * m.seq_len / split.context),
         own_tokens(tokens / (split.sequence && m.software.divides_tokens ? split.ranks : 1)),
         seq(double(m.seq_len) / split.context),
-        attended(model::attended(m)),
+        attended(model::attended(m, layer)),
         hidden(m.hidden),
         heads(double(m.heads) / split.ranks),
         query(double(query_width(m)) / split.ranks),
@@ -34,9 +40,24 @@ struct Sizes {
         causal(!post_norm && attended == m.seq_len),
         qkv_bias(!rms || m.qkv_bias),
         qk_norm(m.qk_norm),
-        gathers_each(split.sequence && m.software.gathers == software::Gathers::each) {}
+        norm_offset(m.norm_offset),
+        output_norm(m.output_norm),
+        gathers_each(split.sequence && m.software.gathers == software::Gathers::each),
+        caps_scores(m.attention_cap > 0 && m.software.soft_caps == software::SoftCaps::separate),
+        caps_logits(m.logit_cap > 0 && m.software.soft_caps == software::SoftCaps::separate) {}
 
   double head_size() const { return query / heads; }
+  /// Whether one kernel scales, masks and normalises written scores.
+  bool fused_softmax(const software::Software& how) const {
+    return how.softmax == software::Softmax::fused &&
+           std::fmod(samples * heads, how.softmax_multiple) == 0;
+  }
+  /// Bytes that forward keeps of each written score: the softmax; with a cap also tanh, and where
+  /// separate kernels make the softmax of capped scores, it is in f32 before its conversion.
+  double kept_of_a_score(const software::Software& how) const {
+    if (!caps_scores) return element;
+    return element + (fused_softmax(how) ? element : element < 4 ? 4 + element : 4);
+  }
   /// Bytes of the statistics of the norms of queries and keys, f32: 1 / deviation of each head.
   double head_statistics() const { return qk_norm ? tokens * 4 * (query + key) / head_size() : 0; }
   /// Elements of attention's scores, (samples, heads, seq, seq).

@@ -39,9 +39,9 @@ std::vector<std::vector<Id>> equal_work(const model::ModelSpec& model, int parts
                                         int tp) {
   const std::size_t n = model.segments.size(), k = static_cast<std::size_t>(parts);
   std::vector<double> sum(n + 1, 0);
-  std::array<std::optional<double>, 4> work = {};  // of each kind of segment
+  std::array<std::optional<double>, model::segment_shapes> work = {};
   for (Id s = 0; s < n; ++s) {
-    auto& one = work[static_cast<std::size_t>(model.segments[s].kind)];
+    auto& one = work[shape_of(model, s)];
     if (!one)
       one = work_of(model, s, program::Pass::forward, samples, tp, program::DType::f32).flops.value;
     sum[s + 1] = sum[s] + *one;
@@ -147,16 +147,17 @@ void check_tensor_groups(const Plan& plan, const model::ModelSpec& model) {
 /// Refuses a way of attending that does not fit the model.
 void check_attention(const Plan& plan, const model::ModelSpec& model) {
   const std::string name = fmt::format("\"{}\"", name_of(plan.mesh.context));
-  if (model.software.attention == software::Attention::written)
+  if (writes_scores(model))
     refuse("cp", std::to_string(plan.mesh.cp),
-           "needs software with fused attention (software.attention), whose kernel gives the sum "
-           "of a softmax that blocks share");
+           "needs software with fused attention (software.kernels.attention, and for a model with "
+           "attention_cap software.kernels.soft_caps), whose kernel gives the sum of a softmax "
+           "that blocks share");
   if (plan.mesh.context == Context::zigzag && model.family == model::Family::bert)
     refuse("context", name,
            fmt::format("{} attends in both directions, so contiguous blocks are equal work "
                        "already; use \"ring\"",
                        model.name));
-  if (plan.mesh.rings() && attended(model) < model.seq_len)
+  if (plan.mesh.rings() && attended(model, 0) < model.seq_len)
     refuse("context", name,
            fmt::format("{} attends to the last {} tokens, and blocks that travel around a ring "
                        "have no window; use \"ulysses\"",
@@ -177,6 +178,11 @@ void check_context(const Plan& plan, const model::ModelSpec& model) {
   const auto refuse_cp = [&](const std::string& why) {
     refuse("cp", std::to_string(plan.mesh.cp), why);
   };
+  if (model.output_norm)
+    refuse_cp(
+        fmt::format("must be 1: {} has norms of what attention returns (output_norm), which "
+                    "attention in parts does not have",
+                    model.name));
   const int halves = plan.mesh.context == Context::zigzag ? 2 : 1;
   if (model.seq_len % (halves * plan.mesh.cp) != 0)
     refuse_cp(fmt::format("{}cp must divide the {} tokens of a sample (train.seq_len); nearest: {}",
@@ -313,6 +319,11 @@ std::int64_t passes_of(const Plan& plan, const model::ModelSpec& model) {
 bool splits(const model::ModelSpec& model, int tp) { return tensor_divisor(model) % tp == 0; }
 
 std::string split_rule(const model::ModelSpec& model, int tp) {
+  if (model.output_norm && tp > 1)
+    return fmt::format(
+        "must be 1: {} has norms of what attention and feed-forward return "
+        "(output_norm), which need the sum over tp before the residual",
+        model.name);
   for (const auto& [size, what] : {std::pair{model.heads, "heads"},
                                    {model.kv_heads, "key-value heads"},
                                    {model.ffn, "columns of the feed-forward layers"},

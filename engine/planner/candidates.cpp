@@ -81,6 +81,7 @@ class Enumeration {
     if (pp > 1 && pp > model_.layers)
       return count(fmt::format("pp at most {}, the layers of {}", model_.layers, model_.name),
                    fmt::format("pp {}", model_.layers));
+    if (model_.output_norm && tp > 1) return count("tp " + plan::split_rule(model_, tp), "tp 1");
     if (const int most = tensor_divisor(model_); most % tp != 0)
       return count(fmt::format("tp must divide {}, which heads, key-value heads, feed-forward "
                                "width and padded vocabulary of {} have in common",

@@ -78,6 +78,7 @@ Software read_software(const Config& table, Software base) {
   s.softmax = choose(kernels, "softmax", s.softmax);
   s.softmax_multiple = count(kernels, "softmax_multiple", s.softmax_multiple, 1);
   s.softmax_f32 = kernels.flag("softmax_f32", s.softmax_f32);
+  s.soft_caps = choose(kernels, "soft_caps", s.soft_caps);
   s.head_copies = count(kernels, "head_copies", s.head_copies, 0);
   s.qkv_forward = count(kernels, "qkv_forward", s.qkv_forward, 1);
   s.qkv_backward = count(kernels, "qkv_backward", s.qkv_backward, 1);
@@ -181,6 +182,7 @@ std::uint64_t hash_of(const Software& s) {
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
   if (s.fp8 != Fp8::dynamic)  // so that the hashes of others stay
     text += fmt::format(" fp8 {}", name_of(s.fp8));
+  if (s.soft_caps != SoftCaps::fused) text += " soft caps";
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;

@@ -34,6 +34,11 @@ constexpr auto spellings(Operators) { return std::to_array<const char*>({"fused"
 enum class Softmax : std::uint8_t { fused, separate };
 constexpr auto spellings(Softmax) { return std::to_array<const char*>({"fused", "separate"}); }
 
+/// Caps of scores and logits (Gemma 2). fused: part of the kernels of fused attention and of the
+/// loss. separate: a kernel each for quotient, tanh and product, which needs the scores in memory.
+enum class SoftCaps : std::uint8_t { fused, separate };
+constexpr auto spellings(SoftCaps) { return std::to_array<const char*>({"fused", "separate"}); }
+
 /// How a product gets its bias. epilogue: in the product's kernel. kernel: a kernel fills the
 /// result with the bias, and the product adds to it.
 enum class Bias : std::uint8_t { epilogue, kernel };
@@ -110,8 +115,9 @@ struct Software {
   Softmax softmax = Softmax::fused;
   int softmax_multiple = 1;  // fused only if (samples x heads on the rank) is a multiple of it
   bool softmax_f32 = false;  // separate kernels compute in f32 and convert before and after
-  int head_copies = 0;       // copies of (tokens, heads x head size) around written attention: one
-                             // after it, the others before it
+  SoftCaps soft_caps = SoftCaps::fused;
+  int head_copies = 0;  // copies of (tokens, heads x head size) around written attention: one
+                        // after it, the others before it
   int qkv_forward = 1, qkv_backward = 3;  // products for query, key and value together
   Bias bias = Bias::epilogue;
   bool bias_activation = false;  // one kernel adds the MLP's bias and applies GELU

@@ -141,7 +141,7 @@ class Jobs(CliTestCase):
         for line, says in (
             ('model.name = "mixtral-8x7b"', "mixture of experts"),
             ('model.name = "roberta-base"', "positions that begin at 2"),
-            ('model.name = "gemma-2-9b"', "GeGLU"),
+            ('model.name = "gemma-2-9b"', "gemma2"),
             ('model.name = "deepseek-v3"', "mixture of experts with latent attention"),
             ('model.name = "llama-13b"', "is not known; known: "),
             ('cluster.name = "dgx-gb300"', "is not known; known: "),
@@ -155,7 +155,8 @@ class Jobs(CliTestCase):
         for kind, says in (
             ("mixtral", "mixture of experts"),
             ("roberta", "positions that begin at 2"),
-            ("gemma2", "GeGLU"),
+            ("gemma", "geglu"),
+            ("gemma3_text", "rotary positions of two bases"),
         ):
             config = self.tmp / "config.json"
             config.write_text(json.dumps({"model_type": kind}))

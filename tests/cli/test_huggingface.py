@@ -43,8 +43,10 @@ class HuggingFace(CliTestCase):
     def test_losses_are_the_recorded_ones(self):
         """Across tensor-parallel ranks too, and the weights come out as they went in."""
         first, later = ("gpt2", "llama", "mistral", "bert"), ("nemo", "qwen2", "qwen3", "phi3")
-        for name in first + later:
-            for method in ("megatron",) + (("ddp", "zero3") if name in first else ()):
+        ways = dict.fromkeys(first, ("megatron", "ddp", "zero3")) | dict.fromkeys(later, ("megatron",))
+        ways["gemma2"] = ("ddp", "zero3")  # has no tensor parallelism
+        for name, methods in ways.items():
+            for method in methods:
                 with self.subTest(model=name, method=method):
                     job, recorded = self.model_job(name, method)
                     weights, out = MODELS / name / "model.safetensors", self.tmp / f"{name}-{method}.safetensors"
@@ -86,7 +88,7 @@ class HuggingFace(CliTestCase):
             (
                 "llama",
                 {"model_type": "lama"},
-                ['"model_type" = "lama"', "gpt2, bert, llama, mistral, qwen2, qwen3, phi3", 'did you mean "llama"?'],
+                ['"model_type" = "lama"', "gpt2, bert, llama, mistral, qwen2, qwen3, phi3, gemma2", 'did you mean "llama"?'],
             ),
             ("llama", {"model_type": ...}, ['"model_type" = ""']),
             ("llama", {"hidden_size": ...}, ['"hidden_size" is missing']),
@@ -104,6 +106,12 @@ class HuggingFace(CliTestCase):
             ("llama", {"num_key_value_heads": 3}, ["config.json", "kv_heads = 3 does not divide heads = 4"]),
             ("phi3", {"resid_pdrop": 0.1}, ['"resid_pdrop" = 0.1', "must be 0.0"]),
             ("phi3", {"partial_rotary_factor": 0.75}, ['"partial_rotary_factor" = 0.75']),
+            ("gemma2", {"hidden_activation": "gelu"}, ['"hidden_activation" = "gelu"', '"gelu_pytorch_tanh"']),
+            ("gemma2", {"use_bidirectional_attention": True}, ['"use_bidirectional_attention" = true']),
+            ("gemma2", {"layer_types": ["full_attention", "sliding_attention"]}, ['"layer_types"', "the last one full_attention"]),
+            ("gemma2", {"layer_types": ["full_attention"]}, ['"layer_types" must list one type for each of the 2 layers']),
+            ("gemma2", {"sliding_window": None}, ['"layer_types"', '"sliding_window"']),
+            ("gemma2", {"attn_logit_softcapping": -1.0}, ['"attn_logit_softcapping" = -1.0', "must be a number >= 0"]),
             ("gpt2", {"scale_attn_weights": False}, ['"scale_attn_weights" = false']),
             ("gpt2", {"embd_pdrop": 0.2}, ['"embd_pdrop" = 0.2', '"resid_pdrop" = 0.1']),
             ("bert", {"type_vocab_size": 1}, ['"type_vocab_size" = 1']),

@@ -29,19 +29,32 @@ TEST(LlamaKernels, NormsAgreeWithTensorOperations) {
   at::manual_seed(1);
   for (const at::ScalarType dtype : dtypes) {
     const at::Tensor x = numbers({2, 37, 83}, dtype), grad = numbers({2, 37, 83}, dtype);
-    const at::Tensor weight = numbers({83}, dtype);
+    const NormParams weight = {numbers({83}, dtype)};
     const Norm norm = rms_forward(x, weight, 1e-2);
     const Norm expected = rms_forward_by_tensors(x, weight, 1e-2);
     EXPECT_LE(off(norm.y, expected.y), tolerance(dtype));
     EXPECT_LE(off(norm.rstd, expected.rstd), 1e-6);
     EXPECT_EQ(norm.mean.numel(), 0);
     for (const bool add : {false, true}) {
-      const at::Tensor d = at::ones({83}, dtype), expected_d = at::ones({83}, dtype);
+      const NormParams d = {at::ones({83}, dtype)}, expected_d = {at::ones({83}, dtype)};
       const at::Tensor g = rms_backward(grad, x, norm.rstd, weight, d, add);
       const at::Tensor e = rms_backward_by_tensors(grad, x, norm.rstd, weight, expected_d, add);
       EXPECT_LE(off(g, e), tolerance(dtype));
-      EXPECT_LE(off(d, expected_d), tolerance(dtype));
+      EXPECT_LE(off(d.weight, expected_d.weight), tolerance(dtype));
     }
+  }
+}
+
+// The sum of 1 and a weight of bf16 is not rounded to bf16: 1 + 2^-9 would become 1.
+TEST(LlamaKernels, OffsetsOfNormsAreAddedInF32) {
+  at::manual_seed(5);
+  const at::Tensor x = numbers({1, 3, 64}, at::kBFloat16);
+  const at::Tensor small = at::full({64}, 0x1p-9, at::kBFloat16);
+  const NormParams sum = {small.to(at::kFloat).add(1)};
+  for (const auto& forward : {rms_forward, rms_forward_by_tensors}) {
+    const at::Tensor y = forward(x, {small, {}, 1}, 1e-6).y;
+    EXPECT_TRUE(at::equal(y, forward(x, sum, 1e-6).y));
+    EXPECT_FALSE(at::equal(y, forward(x, {at::ones({64})}, 1e-6).y));
   }
 }
 
@@ -49,10 +62,12 @@ TEST(LlamaKernels, GatesAgreeWithTensorOperations) {
   at::manual_seed(2);
   for (const at::ScalarType dtype : dtypes) {
     const at::Tensor inner = numbers({23, 2 * 61}, dtype), grad = numbers({23, 61}, dtype);
-    at::Tensor found = inner.clone(), expected = inner.clone();
-    swiglu_backward(grad, found);
-    swiglu_backward_by_tensors(grad, expected);
-    EXPECT_LE(off(found, expected), 2 * tolerance(dtype));
+    for (const Activation activation : {Activation::swiglu, Activation::geglu}) {
+      at::Tensor found = inner.clone(), expected = inner.clone();
+      gated_backward(grad, found, activation);
+      gated_backward_by_tensors(grad, expected, activation);
+      EXPECT_LE(off(found, expected), 2 * tolerance(dtype));
+    }
   }
 }
 
@@ -167,6 +182,28 @@ TEST(LlamaKernels, GroupedQueriesAreThoseOfRepeatedKeys) {
     EXPECT_LE(off(found[0], expected[0]), 1e-6);
     for (const std::size_t i : {1, 2})
       EXPECT_LE(off(found[i].view({-1, 2, 8}), expected[i].view({-1, 2, 3, 8}).sum(2)), 1e-6);
+  }
+}
+
+// A cap so high that it changes nothing gives what the fused kernel gives, over parts of queries of
+// which the last is smaller than the others.
+TEST(LlamaKernels, AHighCapIsNone) {
+  at::manual_seed(6);
+  const std::int64_t tokens = 2 * model::capped_queries + 9;
+  const Queries x = {numbers({2, tokens, 6, 8}, at::kFloat), numbers({2, tokens, 2, 8}, at::kFloat),
+                     numbers({2, tokens, 2, 8}, at::kFloat)};
+  const at::Tensor grad = numbers({2 * tokens, 48}, at::kFloat);
+  for (const Reach& reach :
+       {Reach{false, 0, 0.4}, Reach{true, 0, 0.4}, Reach{true, 70, 0.4}, Reach{true, 5, 0.4}}) {
+    Reach high = reach, low = reach;
+    high.cap = 3000, low.cap = 1;
+    const AttentionOutput a = attend(x, high), b = attend(x, reach);
+    EXPECT_LE(off(a.out, b.out), 1e-5);
+    EXPECT_LE(off(a.log_sum, b.log_sum), 1e-5);
+    EXPECT_GT(off(attend(x, low).out, b.out), 0.1);
+    const auto found = attend_backward(grad, x, a.out, a.log_sum, high);
+    const auto expected = attend_backward(grad, x, b.out, b.log_sum, reach);
+    for (const std::size_t i : {0, 1, 2}) EXPECT_LE(off(found[i], expected[i]), 1e-5);
   }
 }
 

@@ -123,13 +123,14 @@ Limit limit_of(model::SegmentKind kind, double dropout, program::DType dtype) {
 
 TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
   at::set_num_threads(1);
-  using Of = std::tuple<model::Family, int, bool>;
-  for (const auto& [family, head_dim, qk_norm] : {Of{model::Family::gpt, 64, false},
-                                                  {model::Family::bert, 64, false},
-                                                  {model::Family::llama, 64, false},
-                                                  {model::Family::llama, 160, false},
-                                                  {model::Family::llama, 32, false},
-                                                  {model::Family::llama, 96, true}}) {
+  using Of = std::tuple<model::Family, int, bool, bool>;
+  for (const auto& [family, head_dim, qk_norm, gemma] : {Of{model::Family::gpt, 64, false, false},
+                                                         {model::Family::bert, 64, false, false},
+                                                         {model::Family::llama, 64, false, false},
+                                                         {model::Family::llama, 160, false, false},
+                                                         {model::Family::llama, 32, false, false},
+                                                         {model::Family::llama, 96, true, false},
+                                                         {model::Family::llama, 64, false, true}}) {
     for (const auto& [drop, dtype] : {std::pair{0.0, program::DType::f32},
                                       {0.1, program::DType::f32},
                                       {0.1, program::DType::bf16}}) {
@@ -146,7 +147,7 @@ TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
       m.vocab = 8192;  // logits are 32 activations
       m.seq_len = 128;
       m.dropout = dropout;
-      m = build_model(m);
+      m = gemma ? gemma_of(m) : build_model(m);
       const int samples = 4;
       const double activation = double(samples) * m.seq_len * m.hidden * double(size_of(dtype));
       for (Id s = 0; s < m.segments.size(); ++s) {

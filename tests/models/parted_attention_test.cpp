@@ -27,11 +27,12 @@ struct Case {
   Cut cut = Cut::contiguous;
   int head_dim = 8;
   bool qk_norm = false;
+  double cap = 0;  // of scores
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << static_cast<int>(c.family) << (c.heads ? " heads" : " ring") << " of " << c.ranks
              << (c.cut == Cut::zigzag ? " zigzag" : "") << " head " << c.head_dim
-             << (c.qk_norm ? " qk norm" : "");
+             << (c.qk_norm ? " qk norm" : "") << (c.cap > 0 ? " capped" : "");
 }
 
 model::ModelSpec model_of(const Case& c) {
@@ -45,7 +46,8 @@ model::ModelSpec model_of(const Case& c) {
                              .kv_heads = c.family == model::Family::llama ? 4 : 0,
                              .head_dim = c.head_dim,
                              .qkv_bias = c.head_dim != 8,
-                             .qk_norm = c.qk_norm});
+                             .qk_norm = c.qk_norm,
+                             .attention_cap = c.cap});
 }
 
 /// The ranks of one sequence, in one process.
@@ -222,6 +224,8 @@ std::vector<Case> cases() {
   out.push_back({model::Family::llama, 2, false, Cut::zigzag, 12});
   out.push_back({model::Family::llama, 2, true, Cut::contiguous, 12, true});
   out.push_back({model::Family::llama, 4, false, Cut::contiguous, 12, true});
+  out.push_back({model::Family::llama, 2, true, Cut::contiguous, 8, false, 0.01});
+  out.push_back({model::Family::llama, 4, false, Cut::zigzag, 8, false, 0.01});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(Ways, Parted, testing::ValuesIn(cases()));

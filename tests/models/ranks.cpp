@@ -189,6 +189,18 @@ model::ModelSpec small(model::Family family, bool tied, double dropout) {
   return build_model(m);
 }
 
+model::ModelSpec gemma_of(model::ModelSpec m, bool output_norm) {
+  m.activation = model::Activation::geglu;
+  m.norm_offset = m.scaled_embedding = true;
+  m.output_norm = output_norm;
+  m.query_scalar = 0.5;
+  m.attention_cap = m.qk_norm ? 4 : 0.05;  // as large as scores are
+  m.logit_cap = 0.3;
+  m.window = 7;
+  m.global_every = 2;
+  return build_model(m);
+}
+
 Batch random_batch(const model::ModelSpec& model, int samples, double counted, std::uint64_t seed) {
   at::Generator random = at::detail::createCPUGenerator(seed);
   const auto options = at::TensorOptions().dtype(at::kLong);

@@ -70,6 +70,9 @@ Worst worst(const reference::Weights& a, const reference::Weights& b);
 /// A small model. Its sizes are all different, and the split ones are divisible by 4 (the
 /// vocabulary after padding).
 model::ModelSpec small(model::Family family, bool tied = true, double dropout = 0);
+/// The model with what Gemma 2 has: GeGLU, 1 + weight in norms, a scaled embedding, a window in the
+/// first layer, caps so low that they bend scores and logits; norms of outputs if `output_norm`.
+model::ModelSpec gemma_of(model::ModelSpec model, bool output_norm = true);
 /// Random tokens and labels. The fraction `counted` of the labels counts, the others are -100.
 Batch random_batch(const model::ModelSpec& model, int samples, double counted, std::uint64_t seed);
 

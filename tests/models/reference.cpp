@@ -27,21 +27,34 @@ struct Net {
            get(name + ".bias");
   }
   Tensor rms(const Tensor& x, const std::string& name) const {
-    return x / ((x * x).mean(-1, true) + m.norm_epsilon).sqrt() * get(name + ".weight");
+    const Tensor weight = get(name + ".weight");
+    return x / ((x * x).mean(-1, true) + m.norm_epsilon).sqrt() *
+           (m.norm_offset ? weight + 1 : weight);
+  }
+  /// What attention or feed-forward adds to the residual.
+  Tensor added(const Tensor& x, const std::string& norm) const {
+    return m.output_norm ? rms(x, norm) : x;
+  }
+  static Tensor capped(const Tensor& x, double cap) {
+    return cap > 0 ? at::tanh(x / cap) * cap : x;
   }
   Tensor drop(const Tensor& x, const std::string& site, int layer) const {
     const auto found = masks.at.find({site, layer});
     return found == masks.at.end() ? x : x * found->second;
   }
   /// q, k, v and result: (B, T, heads, head_dim).
-  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) const {
+  Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                   int layer) const {
     const std::int64_t seq = q.size(1);
-    Tensor scores = at::einsum("bqhd,bkhd->bhqk", {q, k}) / std::sqrt(double(q.size(3)));
+    const double under_root = m.query_scalar > 0 ? m.query_scalar : double(q.size(3));
+    Tensor scores = at::einsum("bqhd,bkhd->bhqk", {q, k}) / std::sqrt(under_root);
+    scores = capped(scores, m.attention_cap);
     if (causal) {
       scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).tril().logical_not(),
                                   -std::numeric_limits<float>::infinity());
     }
-    if (m.window > 0) {
+    const bool global = m.global_every > 0 && (layer + 1) % m.global_every == 0;
+    if (m.window > 0 && !global) {
       scores = scores.masked_fill(at::ones({seq, seq}, at::kBool).tril(-m.window),
                                   -std::numeric_limits<float>::infinity());
     }
@@ -94,7 +107,7 @@ Tensor gpt_logits(const Net& n, const Tensor& tokens) {
     const std::string h = "transformer.h." + std::to_string(i) + ".";
     const Tensor qkv = n.affine(n.norm(x, h + "ln_1"), h + "attn.c_attn");
     const auto part = [&](int p) { return n.heads(qkv.chunk(3, -1)[p]); };
-    const Tensor a = n.attention(part(0), part(1), part(2), true).flatten(2);
+    const Tensor a = n.attention(part(0), part(1), part(2), true, i).flatten(2);
     x = x + n.drop(n.merge(a, h + "attn.c_proj"), "attention", i);
     const Tensor f = gelu_tanh(n.affine(n.norm(x, h + "ln_2"), h + "mlp.c_fc"));
     x = x + n.drop(n.affine(f, h + "mlp.c_proj"), "mlp", i);
@@ -114,7 +127,7 @@ Tensor bert_logits(const Net& n, const Tensor& tokens) {
     const auto part = [&](const char* p) {
       return n.heads(n.affine(x, l + "attention.self." + p));
     };
-    const Tensor a = n.attention(part("query"), part("key"), part("value"), false).flatten(2);
+    const Tensor a = n.attention(part("query"), part("key"), part("value"), false, i).flatten(2);
     x = n.norm(x + n.drop(n.merge(a, l + "attention.output.dense"), "attention", i),
                l + "attention.output.LayerNorm");
     const Tensor f = gelu_erf(n.affine(x, l + "intermediate.dense"));
@@ -130,6 +143,7 @@ Tensor llama_logits(const Net& n, const Tensor& tokens) {
   const model::ModelSpec& m = n.m;
   const Tensor& table = n.get("model.embed_tokens.weight");
   Tensor x = table.index({tokens});
+  if (m.scaled_embedding) x = x * std::sqrt(double(m.hidden));
   for (int i = 0; i < m.layers; ++i) {
     const std::string l = "model.layers." + std::to_string(i) + ".";
     const Tensor y = n.rms(x, l + "input_layernorm");
@@ -146,15 +160,21 @@ Tensor llama_logits(const Net& n, const Tensor& tokens) {
     const Tensor a =
         n.attention(n.rotated(normed(part("q_proj", m.heads), "q_norm")),
                     for_each_query(n.rotated(normed(part("k_proj", m.kv_heads), "k_norm"))),
-                    for_each_query(part("v_proj", m.kv_heads)), true);
+                    for_each_query(part("v_proj", m.kv_heads)), true, i);
     const Tensor out = n.get(l + "self_attn.o_proj.weight");
-    x = x + at::matmul(a.flatten(2), out.reshape({out.size(0), -1}).t());
-    const Tensor z = n.rms(x, l + "post_attention_layernorm");
+    x = x + n.added(at::matmul(a.flatten(2), out.reshape({out.size(0), -1}).t()),
+                    l + "post_attention_layernorm");
+    const Tensor z =
+        n.rms(x, l + (m.output_norm ? "pre_feedforward_layernorm" : "post_attention_layernorm"));
     const Tensor gate = n.linear(z, l + "mlp.gate_proj");
-    const Tensor f = gate * at::sigmoid(gate) * n.linear(z, l + "mlp.up_proj");
-    x = x + n.linear(f, l + "mlp.down_proj");
+    const Tensor active =
+        m.activation == model::Activation::geglu ? gelu_tanh(gate) : gate * at::sigmoid(gate);
+    const Tensor f = active * n.linear(z, l + "mlp.up_proj");
+    x = x + n.added(n.linear(f, l + "mlp.down_proj"), l + "post_feedforward_layernorm");
   }
-  return at::matmul(n.rms(x, "model.norm"), (m.tied ? table : n.get("lm_head.weight")).t());
+  const Tensor logits =
+      at::matmul(n.rms(x, "model.norm"), (m.tied ? table : n.get("lm_head.weight")).t());
+  return Net::capped(logits, m.logit_cap);
 }
 
 Tensor logits(const model::ModelSpec& model, const Weights& weights, const Tensor& tokens,

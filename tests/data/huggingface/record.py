@@ -45,6 +45,13 @@ MODELS = {
         transformers.Phi3Config(sliding_window=7, original_max_position_embeddings=8, rope_parameters=LONGROPE, pad_token_id=None, **LLAMA),
     ),
     "qwen3": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config(head_dim=6, **LLAMA)),
+    # Caps so low that they bend scores and logits; one layer of the two has a window.
+    "gemma2": (
+        transformers.Gemma2ForCausalLM,
+        transformers.Gemma2Config(
+            head_dim=6, query_pre_attn_scalar=9, attn_logit_softcapping=2.0, final_logit_softcapping=4.0, sliding_window=5, **LLAMA
+        ),
+    ),
 }
 
 

@@ -98,6 +98,11 @@ MemoryCase of_llama(MemoryCase c) {
   c.model = "llama-tiny";
   return c;
 }
+MemoryCase of_gemma(MemoryCase c) {
+  c.name += "_of_gemma";
+  c.model = "gemma2-tiny";
+  return c;
+}
 
 class PlannedMemory : public testing::TestWithParam<MemoryCase> {};
 
@@ -257,6 +262,18 @@ INSTANTIATE_TEST_SUITE_P(
                   0.95,
                   1.05}),
         of_llama({"zero3", {.method = "zero3", .mesh = {.dp = 2}}, 0.85}),
+        of_gemma({"ddp", {.method = "ddp", .mesh = {.dp = 2}}}),
+        of_gemma({"ddp_recomputing",
+                  {.method = "ddp", .mesh = {.dp = 2}, .schedule = {.recompute = true}}}),
+        of_gemma({"ddp_bf16",
+                  {.method = "ddp", .mesh = {.dp = 2}, .precision = program::DType::bf16},
+                  0.95,
+                  1.05}),
+        of_gemma({"zero3", {.method = "zero3", .mesh = {.dp = 2}}, 0.85}),
+        of_gemma({"zero_bubble_pp2",
+                  {.method = "zb-h1", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}},
+                  0.95,
+                  1.02}),
         of_llama({"megatron_tp2", {.method = "megatron", .mesh = {.tp = 2}}}),
         of_llama({"megatron_tp2_sequence",
                   {.method = "megatron", .mesh = {.tp = 2, .sequence_parallel = true}}}),

@@ -331,6 +331,18 @@ std::vector<Case> with_llama(bool few) {
   return cases;
 }
 
+/// Gemma 2, which has no tensor parallelism: shards, and pipelines with whole and divided
+/// backwards.
+std::vector<Case> with_gemma() {
+  std::vector<Case> cases;
+  for (Case one : all_cases())
+    if (std::set<std::string>{"ddp", "zero3", "1f1b", "zb-h1"}.contains(one.name)) {
+      one.name += " of gemma", one.model = "gemma2-tiny";
+      cases.push_back(std::move(one));
+    }
+  return cases;
+}
+
 /// An order in which a server takes the gradients of two workers: first alternating in various
 /// ways, then worker 0 twice as often as worker 1.
 std::vector<int> an_order(std::int64_t steps) {
@@ -434,6 +446,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Registry, Method, testing::ValuesIn(all_cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(Llama, Method, testing::ValuesIn(with_llama(true)), name_of);
+INSTANTIATE_TEST_SUITE_P(Gemma, Method, testing::ValuesIn(with_gemma()), name_of);
 INSTANTIATE_TEST_SUITE_P(LongLlama, Method, testing::ValuesIn(with_llama(false)), name_of);
 
 TEST(Numerics, MaskedModelsFollowThoughRanksCountDifferently) {

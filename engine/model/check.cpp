@@ -1,0 +1,118 @@
+#include "engine/model/check.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "engine/base/divisors.h"
+#include "engine/base/names.h"
+
+namespace rehearse::model {
+namespace {
+
+/// Keys that llama alone has and that change its layers.
+void check_layers(const ModelSpec& m) {
+  const bool llama = m.family == Family::llama;
+  require(m.window >= 0 && m.window <= 1 << 24, m, "window", m.window,
+          "must be at least 0 and at most 16777216");
+  require(llama || m.window == 0, m, "window", m.window, "must be 0: only llama has a window");
+  require(m.global_every >= 0 && m.global_every <= 10'000, m, "global_every", m.global_every,
+          "must be at least 0 and at most 10000");
+  require(m.global_every == 0 || m.window > 0, m, "global_every", m.global_every,
+          "says which layers have no window, so window must be stated");
+  for (const auto& [key, value] : {std::pair{"qk_norm", m.qk_norm},
+                                   {"fused_weights", m.fused_weights},
+                                   {"norm_offset", m.norm_offset},
+                                   {"output_norm", m.output_norm},
+                                   {"scaled_embedding", m.scaled_embedding}})
+    require(llama || !value, m, key, value, "is llama's alone");
+  require(llama || m.activation == Activation::swiglu, m, "activation", name_of(m.activation),
+          "is llama's alone: the other families have GELU");
+  for (const auto& [key, value] : {std::pair{"query_scalar", m.query_scalar},
+                                   {"attention_cap", m.attention_cap},
+                                   {"logit_cap", m.logit_cap}}) {
+    require(value == 0 || (value >= 1e-3 && value <= 1e6), m, key, value,
+            "must be at least 0.001 and at most 1e6, or 0: the default");
+    require(llama || value == 0, m, key, value, "is llama's alone");
+  }
+}
+
+/// Rotary positions, which llama alone has.
+void check_positions(const ModelSpec& m) {
+  const bool llama = m.family == Family::llama;
+  require(m.rope_theta >= 1 && m.rope_theta <= 1e9, m, "rope_theta", m.rope_theta,
+          "must be at least 1 and at most 1e9");
+  const RopeScaling& scaling = m.rope_scaling;
+  require(llama || (m.rope_theta == ModelSpec{}.rope_theta && scaling == RopeScaling{}), m,
+          "rope_theta", m.rope_theta, "is of rotary positions, which only llama has");
+  require(llama || !m.qkv_bias, m, "qkv_bias", m.qkv_bias,
+          "is llama's alone: the other families have all biases");
+  require(scaling.factor >= 1 && scaling.factor <= 1e6, m, "rope_scaling.factor", scaling.factor,
+          "must be at least 1 and at most 1e6");
+  require(scaling.low > 0 && scaling.low <= 1e6, m, "rope_scaling.low", scaling.low,
+          "must be above 0 and at most 1e6");
+  require(scaling.high > scaling.low && scaling.high <= 1e6, m, "rope_scaling.high", scaling.high,
+          fmt::format("must be above low = {} and at most 1e6", scaling.low));
+  require(scaling.positions >= 2 && scaling.positions <= 1 << 24, m, "rope_scaling.positions",
+          scaling.positions, "must be at least 2 and at most 16777216");
+  using Type = RopeScaling::Type;
+  require(scaling.attention == 0 || scaling.type == Type::yarn || scaling.type == Type::longrope, m,
+          "rope_scaling.attention", scaling.attention, "is of yarn and longrope");
+  for (const auto* numbers : {&scaling.shorter, &scaling.longer}) {
+    const std::size_t pairs =
+        scaling.type == Type::longrope ? static_cast<std::size_t>(m.head_dim / 2) : 0;
+    require(numbers->size() == pairs, m, "rope_scaling.type", name_of(scaling.type),
+            fmt::format("has {} numbers where it needs {}, one for each pair of a head",
+                        numbers->size(), pairs));
+    require(std::ranges::all_of(*numbers, [](double x) { return x >= 1e-3 && x <= 1e6; }), m,
+            "rope_scaling.type", name_of(scaling.type),
+            "has a number that is below 0.001 or above 1e6");
+  }
+}
+
+}  // namespace
+
+void check(const ModelSpec& m) {
+  // Within these limits, products of sizes fit into 64 bits.
+  for (const auto& [key, value, most] : {std::tuple{"layers", m.layers, 10'000},
+                                         {"hidden", m.hidden, 1 << 20},
+                                         {"heads", m.heads, 1 << 20},
+                                         {"head_dim", m.head_dim, 1 << 16},
+                                         {"ffn", m.ffn, 1 << 23},
+                                         {"vocab", m.vocab, 1 << 24},
+                                         {"padded_vocab", m.padded_vocab, 1 << 25},
+                                         {"max_positions", m.max_positions, 1 << 24},
+                                         {"seq_len", m.seq_len, 1 << 24}}) {
+    require(value >= 1, m, key, value, "must be at least 1");
+    require(value <= most, m, key, value, fmt::format("must be at most {}", most));
+  }
+  require(query_width(m) <= 1 << 20, m, "head_dim", m.head_dim,
+          fmt::format("times heads = {} must be at most 1048576", m.heads));
+  require(m.padded_vocab >= m.vocab, m, "padded_vocab", m.padded_vocab,
+          fmt::format("must be at least vocab = {}", m.vocab));
+  require(m.kv_heads >= 1 && m.heads % m.kv_heads == 0, m, "kv_heads", m.kv_heads,
+          fmt::format("does not divide heads = {} (nearest that does: {})", m.heads,
+                      nearest_divisor(m.heads, m.kv_heads)));
+  require(
+      m.family == Family::llama || m.kv_heads == m.heads, m, "kv_heads", m.kv_heads,
+      fmt::format("must equal heads = {} in this family: grouped queries are llama's", m.heads));
+  require(
+      m.family == Family::llama || m.seq_len <= m.max_positions, m, "seq_len", m.seq_len,
+      fmt::format("is beyond max_positions = {}, the rows of the position table", m.max_positions));
+  require(m.outputs >= 0 && m.outputs <= 1 << 20, m, "outputs", m.outputs,
+          "must be at least 0 and at most 1048576");
+  require(m.family == Family::bert || m.outputs == 0, m, "outputs", m.outputs,
+          "must be 0: only bert has another head than the vocabulary's");
+  require(m.dropout >= 0 && m.dropout < 1, m, "dropout", m.dropout,
+          "must be at least 0 and below 1");
+  require(m.family != Family::llama || m.dropout == 0, m, "dropout", m.dropout,
+          "must be 0: llama has none");
+  require(m.family != Family::llama || m.head_dim % 2 == 0, m, "head_dim", m.head_dim,
+          "is odd: rotary positions turn pairs of a head's elements");
+  require(m.norm_epsilon > 0 && m.norm_epsilon <= 1, m, "norm_epsilon", m.norm_epsilon,
+          "must be above 0 and at most 1");
+  check_layers(m);
+  check_positions(m);
+}
+
+}  // namespace rehearse::model
