@@ -193,6 +193,7 @@ std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
   stopped_ = false;
   error_ = nullptr;
   for (boost::circular_buffer<Issued>& lane : timed_) lane.clear();
+  if (keeps_stamps(main_lane_)) mark_epoch();
   std::vector<std::thread> threads;
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
     if (lane != main_lane_ && !lanes_[lane].tasks.empty())
@@ -218,7 +219,6 @@ void LaneRunner::guard(const F& part) {
 void LaneRunner::run_lane(std::size_t lane) {
   bool finished = false;
   guard([&] {
-    if (keeps_stamps(lane)) mark_epoch(lane);
     const bool in_order = lanes_[lane].order == program::Order::in_order;
     finished = in_order ? run_in_order(lane) : run_by_arrival(lane);
     if (lane == main_lane_) deliver(0);
@@ -322,12 +322,11 @@ void LaneRunner::run_body(void* self, const Body& body) {
   });
 }
 
-void LaneRunner::mark_epoch(std::size_t lane) {
-  Epoch& epoch = epochs_[lane];
-  if (epoch.mark == nullptr) epoch.mark = device_.timed_event(none);
-  streams_[lane]->record(*epoch.mark);
-  epoch.mark->wait();
-  epoch.nanoseconds = now();
+void LaneRunner::mark_epoch() {
+  const std::shared_ptr<Event> mark = device_.timed_event(none);
+  streams_[main_lane_]->record(*mark);
+  mark->wait();
+  std::ranges::fill(epochs_, Epoch{.mark = mark, .nanoseconds = now()});
 }
 
 void LaneRunner::read_times(std::size_t lane) {
@@ -344,8 +343,7 @@ void LaneRunner::read_times(std::size_t lane) {
     const std::int64_t start = epoch.nanoseconds + rounded(since);
     stamps_[lane].push_back({.step = op.step, .start = start, .end = start + lasted, .op = op.op});
     if (since < longest_epoch) continue;
-    std::swap(epoch.mark, of.begin);
-    epoch.nanoseconds = start;
+    epoch = {.mark = std::exchange(of.begin, device_.timed_event(op.op)), .nanoseconds = start};
   }
 }
 

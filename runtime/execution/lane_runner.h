@@ -131,7 +131,8 @@ class LaneRunner {
   bool keeps_stamps(std::size_t lane) const {
     return stamps_[lane].size() + timed_[lane].size() < stamps_[lane].capacity();
   }
-  void mark_epoch(std::size_t lane);
+  /// For all lanes at once, so that their times can be compared.
+  void mark_epoch();
   void make_spans(Id op);
   Span& span(Id op, std::int64_t step);
   /// Reads the times of the lane's timed ops that have ended.
