@@ -38,9 +38,10 @@ Work work(const ModelSpec& m, Id segment, Pass pass, DType dtype = DType::bf16) 
 
 /// The model with one change.
 template <class F>
-ModelSpec with(ModelSpec m, const F& change) {
-  change(m);
-  return build_model(m);
+ModelSpec with(const ModelSpec& m, const F& change) {
+  ModelSpec changed = m;
+  change(changed);
+  return build_model(changed);
 }
 
 TEST(Gemma, EverySecondLayerHasNoWindow) {
