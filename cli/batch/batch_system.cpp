@@ -1,8 +1,5 @@
 #include "cli/batch/batch_system.h"
 
-#include "cli/batch/hyperqueue.h"
-#include "cli/batch/slurm.h"
-
 namespace rehearse::cli {
 
 const std::vector<std::string>& batch_systems() {
@@ -11,8 +8,7 @@ const std::vector<std::string>& batch_systems() {
 }
 
 std::unique_ptr<BatchSystem> batch_system(const std::string& name) {
-  if (name == "hq") return std::make_unique<HyperQueue>();
-  return std::make_unique<Slurm>();
+  return name == "hq" ? hyperqueue() : slurm();
 }
 
 }  // namespace rehearse::cli

@@ -41,9 +41,9 @@ class BatchSystem {
 /// The names after --on.
 const std::vector<std::string>& batch_systems();
 std::unique_ptr<BatchSystem> batch_system(const std::string& name);
+std::unique_ptr<BatchSystem> hyperqueue();
+std::unique_ptr<BatchSystem> slurm();
 
-/// `text` as one word of sh.
-std::string quoted(const std::string& text);
 /// The words of a text as sh reads them, with quotes and without variables. Throws InputError that
 /// names `flag` for a quote without an end.
 std::vector<std::string> words_of(const std::string& text, const std::string& flag);

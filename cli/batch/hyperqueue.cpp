@@ -1,5 +1,5 @@
-#include "cli/batch/hyperqueue.h"
-
+// HyperQueue (It4innovations/hyperqueue) through its program hq: a task array, whose tasks a server
+// deals to workers. It runs the tasks of a lost worker again by itself.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "cli/batch/batch_system.h"
 #include "cli/batch/system_command.h"
 #include "engine/base/errors.h"
 
@@ -61,7 +62,13 @@ void add_environment(std::vector<std::string>& command) {
       command.push_back(fmt::format("--env={}", *one));
 }
 
-}  // namespace
+class HyperQueue : public BatchSystem {
+ public:
+  void check() const override;
+  std::string submit(const BatchJob& job) const override;
+  TaskCounts tasks(const std::string& job) const override;
+  void cancel(const std::string& job) const override;
+};
 
 void HyperQueue::check() const {
   const Finished done = hq({"server", "info"});
@@ -106,5 +113,9 @@ void HyperQueue::cancel(const std::string& job) const {
   if (done.status != 0)
     throw BackendError(fmt::format("hq job cancel {}: {}", job, complaint(done)));
 }
+
+}  // namespace
+
+std::unique_ptr<BatchSystem> hyperqueue() { return std::make_unique<HyperQueue>(); }
 
 }  // namespace rehearse::cli

@@ -1,18 +1,19 @@
-#include "cli/batch/slurm.h"
-
+// Slurm through sbatch, squeue and scancel: a job array. Slurm queues the tasks of a lost node
+// again where the site allows it.
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <set>
 #include <sstream>
 
+#include "cli/batch/batch_system.h"
 #include "cli/batch/system_command.h"
 #include "engine/base/errors.h"
 
 namespace rehearse::cli {
 namespace {
 
-Finished slurm(const std::vector<std::string>& command) {
+Finished call(const std::vector<std::string>& command) {
   return call_system("slurm", command,
                      "Run this where Slurm's commands are, such as on a login node");
 }
@@ -24,10 +25,16 @@ std::string plain(const std::string& path) {
   return out;
 }
 
-}  // namespace
+class Slurm : public BatchSystem {
+ public:
+  void check() const override;
+  std::string submit(const BatchJob& job) const override;
+  TaskCounts tasks(const std::string& job) const override;
+  void cancel(const std::string& job) const override;
+};
 
 void Slurm::check() const {
-  const Finished done = slurm({"sinfo", "--noheader"});
+  const Finished done = call({"sinfo", "--noheader"});
   if (done.status != 0)
     throw InputError(fmt::format("--on slurm: Slurm does not answer ({})", last_line(done.output)));
 }
@@ -44,7 +51,7 @@ std::string Slurm::submit(const BatchJob& job) const {
                                    "--requeue"};
   command.insert(command.end(), job.more.begin(), job.more.end());
   command.push_back("--wrap=task=$SLURM_ARRAY_TASK_ID; " + job.command);
-  const Finished done = slurm(command);
+  const Finished done = call(command);
   std::string number = last_line(done.output);
   number = number.substr(0, number.find(';'));  // "12;cluster"
   if (done.status != 0 || number.empty() ||
@@ -55,7 +62,7 @@ std::string Slurm::submit(const BatchJob& job) const {
 }
 
 TaskCounts Slurm::tasks(const std::string& job) const {
-  const Finished done = slurm({"squeue", "--noheader", "--array", "--jobs=" + job, "--format=%T"});
+  const Finished done = call({"squeue", "--noheader", "--array", "--jobs=" + job, "--format=%T"});
   TaskCounts out;
   if (done.status != 0) {
     // Slurm forgets a job some minutes after its end.
@@ -75,9 +82,13 @@ TaskCounts Slurm::tasks(const std::string& job) const {
 }
 
 void Slurm::cancel(const std::string& job) const {
-  const Finished done = slurm({"scancel", job});
+  const Finished done = call({"scancel", job});
   if (done.status != 0)
     throw BackendError(fmt::format("scancel {}: {}", job, last_line(done.output)));
 }
+
+}  // namespace
+
+std::unique_ptr<BatchSystem> slurm() { return std::make_unique<Slurm>(); }
 
 }  // namespace rehearse::cli

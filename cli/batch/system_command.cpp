@@ -33,12 +33,6 @@ std::string last_line(const std::string& text) {
   return text.substr(before + 1, end - before);
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 std::vector<std::string> words_of(const std::string& text, const std::string& flag) {
   std::vector<std::string> out;
   std::string word;

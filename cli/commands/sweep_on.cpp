@@ -15,6 +15,7 @@
 #include "cli/batch/batch_system.h"
 #include "cli/batch/system_command.h"
 #include "cli/chaos/interruption.h"
+#include "cli/console/spawn.h"
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
 

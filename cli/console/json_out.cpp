@@ -1,25 +1,11 @@
 #include "cli/console/json_out.h"
 
-#include <fmt/format.h>
-
+#include "cli/console/spawn.h"
 #include "engine/base/json_text.h"
 
 namespace rehearse::cli {
-namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// The word in quotes if it has characters that are special to a shell.
-std::string quoted(const std::string& word) {
-  constexpr const char* plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-}  // namespace
 
 std::string command_text(const std::vector<std::string>& arguments) {
   std::string out = "rehearse";

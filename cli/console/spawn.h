@@ -1,4 +1,4 @@
-// Runs another program and returns its exit status and its output.
+// Runs another program and returns its exit status and its output. Words for a shell.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,5 +17,8 @@ enum class ProcessGroup { same, own };
 /// arguments. Throws BackendError when no pipe can be created.
 Finished run_program(const std::vector<std::string>& arguments, bool with_errors,
                      ProcessGroup group = ProcessGroup::same);
+
+/// The word as a shell reads it: in quotes if it has characters that are special to a shell.
+std::string quoted(const std::string& word);
 
 }  // namespace rehearse::cli

@@ -97,7 +97,7 @@ class StandIn(SweepOnCase):
         (call,) = self.calls("sbatch")
         for word in ("--time=1:00:00", "--comment=two words", "--nice", "--cpus-per-task=3"):
             self.assertIn(word, call)
-        self.assertIn("--set 'train.steps=7'", call[-1])
+        self.assertIn("--set train.steps=7", call[-1])
         self.assertIn("--jobs 3", call[-1])
 
     def test_names_with_blanks_and_quotes(self):
