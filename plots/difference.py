@@ -10,11 +10,7 @@ PATHS = {"forward": style.KINDS["forward"], "backward": style.KINDS["backward"],
 
 def read(top):
     top.version()
-    parts = [(p.get("kind").text(), p.get("name").text(), p.get("a_s").number(0), p.get("b_s").number(0)) for p in top.get("parts").items()]
-    for part, (kind, *_) in zip(top.get("parts").items(), parts, strict=True):
-        if kind not in explain.COLOURS:
-            part.get("kind").fail(f"one of {', '.join(explain.COLOURS)}")
-    return {"parts": parts, "a": _side(top.get("a")), "b": _side(top.get("b"))}
+    return {"parts": explain.read_parts(top.get("parts").items(), "a_s", "b_s"), "a": _side(top.get("a")), "b": _side(top.get("b"))}
 
 
 def _side(item):

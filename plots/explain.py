@@ -20,16 +20,9 @@ def read(item):
     """Reads the value of "explain" in the JSON of `simulate`; None without one. `item` is an inputs.Checked."""
     if item.value is None:
         return None
-    parts = [
-        (p.get("kind").text(), p.get("name").text(), p.get("path_s").number(0), p.get("mean_rank_s").number(0))
-        for p in item.get("parts").items()
-    ]
-    for part, (kind, *_) in zip(item.get("parts").items(), parts, strict=True):
-        if kind not in COLOURS:
-            part.get("kind").fail(f"one of {', '.join(COLOURS)}")
     return {
         "step_time": item.get("step_time_s").number(0),
-        "parts": parts,
+        "parts": read_parts(item.get("parts").items(), "path_s", "mean_rank_s"),
         "gains": [(g.get("resource").text(), g.get("saved").number()) for g in item.get("ten_percent_more").items()],
         "links": [(x.get("first").text(), x.get("number").integer(), x.get("used").number(0)) for x in item.get("links").items()],
         "devices": [
@@ -37,6 +30,15 @@ def read(item):
             for d in item.get("devices").items()
         ],
     }
+
+
+def read_parts(items, *figures):
+    """Kind, name and the named figures of each part of a step. Each kind has a colour."""
+    parts = [(p.get("kind").text(), p.get("name").text(), *(p.get(key).number(0) for key in figures)) for p in items]
+    for part, (kind, *_) in zip(items, parts, strict=True):
+        if kind not in COLOURS:
+            part.get("kind").fail(f"one of {', '.join(COLOURS)}")
+    return parts
 
 
 def draw(explained):

@@ -102,17 +102,12 @@ struct Figure {
   std::function<std::string(double)> text = {};
 };
 
-double fullest(const Study& study) {
-  std::int64_t most = 0;
-  for (const planner::DeviceNeed& need : study.memory) most = std::max(most, need.need);
-  return static_cast<double>(most);
-}
-
 std::vector<Figure> figures(const Difference& d) {
   const auto seconds = [](double s) { return to_text(Seconds(s)); };
   const auto bytes = [](double n) { return to_text(Bytes(n)); };
   const auto plain = [](double n) { return fmt::format("{:.5g}", n); };
   const auto share = [](double x) { return percent(x, 2); };
+  const auto peak = [](const Side& side) { return static_cast<double>(peak_memory(side.study)); };
   const execution::Summary &a = d.a.study.summary, &b = d.b.study.summary;
   std::vector<Figure> out{
       {"step_time_s", "step time", a.step_time.mean, b.step_time.mean, seconds},
@@ -122,7 +117,7 @@ std::vector<Figure> figures(const Difference& d) {
       {"bubble_fraction", "bubble", a.bubble_fraction, b.bubble_fraction, share},
       {"exposed_comm_s", "exposed communication", a.exposed_comm_s, b.exposed_comm_s, seconds},
       {"bytes_sent_per_rank", "sent per rank", a.bytes_sent_mean, b.bytes_sent_mean, bytes},
-      {"peak_memory_bytes", "peak memory", fullest(d.a.study), fullest(d.b.study), bytes},
+      {"peak_memory_bytes", "peak memory", peak(d.a), peak(d.b), bytes},
       {"joules_per_step", "energy a step", a.joules_per_step, b.joules_per_step,
        [](double j) { return to_text(Joules(j)); }},
   };

@@ -208,6 +208,12 @@ std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const cos
 
 }  // namespace
 
+std::int64_t peak_memory(const Study& study) {
+  std::int64_t most = 0;
+  for (const planner::DeviceNeed& need : study.memory) most = std::max(most, need.need);
+  return most;
+}
+
 execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyOptions& options,
                                  int first) {
   execution::TraceSelection out{

@@ -23,8 +23,6 @@ void simulated(const Sweep& sweep, const JobSource& source, Row& row) {
   Study study = predict(job, sweep.options);
   if (decided) add_warnings(*decided, study);
   const execution::Summary& m = study.summary;
-  std::int64_t peak = 0;
-  for (const planner::DeviceNeed& need : study.memory) peak = std::max(peak, need.need);
   row.metrics = {{"method", study.method},
                  {"world_size", study.world_size},
                  {"step_s", m.step_time.mean},
@@ -36,7 +34,7 @@ void simulated(const Sweep& sweep, const JobSource& source, Row& row) {
                  {"mfu", m.mfu > 0 ? Json(m.mfu) : Json()},
                  {"bubble_fraction", m.bubble_fraction},
                  {"exposed_comm_s", m.exposed_comm_s},
-                 {"peak_memory_bytes", peak},
+                 {"peak_memory_bytes", peak_memory(study)},
                  {"joules_per_step", m.joules_per_step > 0 ? Json(m.joules_per_step) : Json()}};
   row.warnings = study.warnings;
 }
