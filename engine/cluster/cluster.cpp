@@ -1,4 +1,4 @@
-// Builds a cluster's graph, answers queries about paths, and computes the hash.
+// Builds a cluster's graph, answers queries about it, and computes the hash.
 #include "engine/cluster/cluster.h"
 
 #include <fmt/format.h>
@@ -6,197 +6,17 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
-#include <map>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <unordered_map>
 #include <utility>
 
-#include "engine/base/errors.h"
 #include "engine/cluster/fnv.h"
-#include "engine/cluster/routes.h"
-#include "engine/cluster/sum_trees.h"
-#include "engine/cluster/torus.h"
+#include "engine/cluster/paths.h"
+#include "engine/cluster/tables.h"
 
 namespace rehearse::cluster {
+
 struct Cluster::Impl {
-  struct Data {
-    std::string name = {};
-    std::vector<DeviceKind> kinds = {};
-    std::vector<Device> devices = {};
-    std::vector<Id> vertex_of = {};  // by device
-    std::vector<RouteVertex> vertices = {};
-    std::vector<std::pair<Id, Id>> ends = {};  // by cable; cable k has links 2k and 2k + 1
-    std::vector<Link> links = {};
-    int nodes = 0, shared_cores = 0;
-    software::Library library = {};
-    std::set<Id> on_summing_switch = {};              // vertices of devices
-    std::map<std::pair<Id, Id>, double> cables = {};  // between vertices of devices
-    std::vector<Host> hosts = {};                     // by node
-    Disk shared_disk = {};
-    std::map<Id, Id> arithmetic = {};  // by switch that let_sum named: its link to NAME/sums
-    Torus torus = {};
-    std::map<Id, Id> flows = {};  // by cable: the first of its flows, two for each node
-  } data = {};
-
-  // Caches of queries. A copy of the cluster starts with empty ones.
-  std::mutex mutex = {};
-  std::unique_ptr<Routes> routes = {};                          // by 1/bandwidth
-  std::map<double, std::unique_ptr<Routes>> routes_above = {};  // by latency, over links with more
-                                                                // than this bandwidth
-  std::optional<bool> is_forest = {};  // whether the graph is a forest; none: not known yet
-  std::unordered_map<std::uint64_t, std::vector<Id>> paths = {};
-  std::unordered_map<std::uint64_t, std::vector<Path>> ways = {};
-
-  void changed() {
-    routes.reset();
-    routes_above.clear();
-    is_forest.reset();
-    paths.clear();
-    ways.clear();
-  }
-  Routes& cheapest() {
-    if (!routes)
-      routes = std::make_unique<Routes>(data.vertices, data.ends, data.links, RouteMetric{});
-    return *routes;
-  }
-  /// Finds the cheapest path from a to b, or the torus's. The caller holds the mutex.
-  void find(Id a, Id b, std::vector<Id>& path) {
-    if (!data.torus.sizes.empty()) return data.torus.path(a, b, path);
-    if (!cheapest().find(data.vertex_of[a], data.vertex_of[b], path))
-      throw InputError(fmt::format("cluster \"{}\": there is no path from {} to {}", data.name,
-                                   data.devices[a].name, data.devices[b].name));
-    add_flows(a, b, path);
-  }
-  /// Appends the flows that a path from a to b is part of.
-  void add_flows(Id a, Id b, std::vector<Id>& path) const {
-    for (std::size_t i = 0, n = data.flows.empty() ? 0 : path.size(); i < n; ++i)
-      if (const auto it = data.flows.find(path[i] / 2); it != data.flows.end()) {
-        const Id home = data.vertices[data.ends[path[i] / 2].first].node;
-        const Id from = data.devices[a].node, other = from == home ? data.devices[b].node : from;
-        path.push_back(it->second + 2 * other + path[i] % 2);
-      }
-  }
-  /// The cheapest path from a to b, cached. The caller holds the mutex.
-  const std::vector<Id>& path(Id a, Id b) {
-    const auto [it, fresh] = paths.try_emplace(std::uint64_t{a} << 32 | b);
-    if (fresh) try {
-        find(a, b, it->second);
-        it->second.shrink_to_fit();
-      } catch (...) {
-        paths.erase(it);
-        throw;
-      }
-    return it->second;
-  }
-  Path way(std::vector<Id> links) const {
-    Path out{.links = std::move(links),
-             .bandwidth = BytesPerSecond(std::numeric_limits<double>::infinity())};
-    for (const Id link : out.links) {
-      out.latency += data.links[link].latency;
-      out.bandwidth = std::min(out.bandwidth, data.links[link].bandwidth);
-    }
-    return out;
-  }
-  bool crosses_a_device(const std::vector<Id>& links) const {
-    return std::any_of(links.begin() + 1, links.end(), [this](Id link) {
-      if (link >= 2 * data.ends.size()) return false;  // a flow
-      const auto& [from, to] = data.ends[link / 2];
-      return data.vertices[link % 2 == 0 ? from : to].device;
-    });
-  }
-  /// Whether a cable joins two devices.
-  bool joined(Id a, Id b) const {
-    const Id from = data.vertex_of[a], to = data.vertex_of[b];
-    return std::any_of(data.ends.begin(), data.ends.end(), [&](const auto& end) {
-      return end == std::pair(from, to) || end == std::pair(to, from);
-    });
-  }
-  bool forest() {
-    if (!is_forest) is_forest = cluster::is_forest(data.vertices.size(), data.ends);
-    return *is_forest;
-  }
-  /// Finds the path of the least latency over all links, then over the links that are wider than
-  /// the narrowest one of that path, and so on; all of them across switches and hosts only. Adds
-  /// the cheapest path, which may cross a device (NCCL's NVB) if no cable joins a and b. The caller
-  /// holds the mutex.
-  const std::vector<Path>& find_ways(Id a, Id b) {
-    const auto [it, fresh] = ways.try_emplace(std::uint64_t{a} << 32 | b);
-    std::vector<Path>& found = it->second;
-    if (!fresh) return found;
-    try {
-      const Path only = way(path(a, b));
-      if (!data.torus.sizes.empty() || forest()) {
-        found.push_back(only);
-        add_library(a, b, found);
-        return found;
-      }
-      std::vector<Id> links;
-      for (double above = 0;;) {
-        auto& wider = routes_above[above];
-        if (!wider)
-          wider = std::make_unique<Routes>(data.vertices, data.ends, data.links,
-                                           RouteMetric{.latency = true, .above = above});
-        if (!wider->find(data.vertex_of[a], data.vertex_of[b], links)) break;
-        if (crosses_a_device(links)) break;
-        above = way(links).bandwidth.value;
-        add_flows(a, b, links);
-        found.push_back(way(links));
-      }
-      if (!crosses_a_device(only.links) || !joined(a, b)) found.insert(found.begin(), only);
-      keep_best(found);
-      add_library(a, b, found);
-    } catch (...) {
-      ways.erase(it);
-      throw;
-    }
-    return found;
-  }
-  void add_library(Id a, Id b, std::vector<Path>& ways) const {
-    const bool across = data.devices[a].node != data.devices[b].node;
-    for (Path& way : ways) {
-      way.wire = way.latency;
-      way.latency += across ? data.library.across : data.library.in_node;
-    }
-  }
-  /// Drops each path that another one beats or equals in latency and in bandwidth. Of equal paths
-  /// the first stays.
-  static void keep_best(std::vector<Path>& ways) {
-    std::stable_sort(ways.begin(), ways.end(), [](const Path& x, const Path& y) {
-      return std::pair(x.latency, y.bandwidth) < std::pair(y.latency, x.bandwidth);
-    });
-    std::vector<Path> best;
-    for (Path& way : ways)
-      if (best.empty() || way.bandwidth > best.back().bandwidth) best.push_back(std::move(way));
-    ways = std::move(best);
-  }
-  /// The caller holds the mutex.
-  SumTree sum_tree(std::span<const Id> devices) {
-    const SumTrees trees(data.vertices, data.ends, data.arithmetic);
-    std::vector<std::vector<Id>> ways;
-    std::vector<Id> ends;
-    for (const Id device : devices) {
-      if (device != devices[0]) {
-        ways.push_back(path(devices[0], device));
-        std::erase_if(ways.back(), [&](Id link) { return link >= 2 * data.ends.size(); });  // flows
-      }
-      ends.push_back(data.vertex_of[device]);
-    }
-    const Id root = trees.middle(ways);
-    if (root != none) return trees.below(root, ends, cheapest());
-    return {.cannot = fmt::format("no switch joins {} and {}", data.devices[devices[0]].name,
-                                  data.devices[devices[1]].name)};
-  }
-  template <class F>
-  void each_link(Id a, Id b, F f) {
-    if (a == b) return;
-    const std::scoped_lock lock(mutex);
-    const auto it = paths.find(std::uint64_t{a} << 32 | b);
-    std::vector<Id> found;
-    if (it == paths.end()) find(a, b, found);
-    for (Id link : it == paths.end() ? found : it->second) f(data.links[link]);
-  }
+  Tables data = {};
+  Paths paths{data};  // a copy of the cluster starts without known paths
 };
 
 Cluster::Cluster() : impl_(std::make_unique<Impl>()) {}
@@ -215,7 +35,7 @@ Id Cluster::add_kind(DeviceKind kind) {
 }
 
 Id Cluster::add_device(std::string name, Id kind, Id node) {
-  Impl::Data& data = impl_->data;
+  Tables& data = impl_->data;
   assert(kind < data.kinds.size() && node != none);
   data.vertex_of.push_back(add_vertex(name, node));
   data.vertices.back().device = true;
@@ -225,13 +45,13 @@ Id Cluster::add_device(std::string name, Id kind, Id node) {
 }
 
 Id Cluster::add_vertex(std::string name, Id node, bool sums) {
-  impl_->changed();
+  impl_->paths.changed();
   impl_->data.vertices.push_back({.name = std::move(name), .node = node, .sums = sums});
   return static_cast<Id>(impl_->data.vertices.size() - 1);
 }
 
 void Cluster::let_sum(Id vertex, BytesPerSecond bandwidth, Seconds latency) {
-  Impl::Data& data = impl_->data;
+  Tables& data = impl_->data;
   assert(vertex < data.vertices.size() && data.vertices[vertex].node == none);
   const Id below = add_vertex(data.vertices[vertex].name + "/sums");
   data.arithmetic[vertex] = connect(vertex, below, {}, bandwidth, latency);
@@ -240,7 +60,7 @@ void Cluster::let_sum(Id vertex, BytesPerSecond bandwidth, Seconds latency) {
 void Cluster::lay_torus(std::vector<int> sizes, BytesPerSecond bandwidth, Seconds latency) {
   Torus torus = joined(std::move(sizes), impl_->data.vertex_of,
                        [&](Id a, Id b) { return connect(a, b, {}, bandwidth, latency); });
-  impl_->changed();
+  impl_->paths.changed();
   impl_->data.torus = std::move(torus);
 }
 std::span<const int> Cluster::torus() const { return impl_->data.torus.sizes; }
@@ -249,10 +69,10 @@ Id Cluster::vertex_of(Id device) const { return impl_->data.vertex_of[device]; }
 
 Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond bandwidth,
                     Seconds latency, bool nvlink, int tcp_mtu) {
-  Impl::Data& data = impl_->data;
+  Tables& data = impl_->data;
   assert(vertex_a < data.vertices.size() && vertex_b < data.vertices.size());
   assert(vertex_a != vertex_b && bandwidth.value > 0 && latency.value >= 0 && data.flows.empty());
-  impl_->changed();
+  impl_->paths.changed();
   const std::string &a = data.vertices[vertex_a].name, &b = data.vertices[vertex_b].name;
   std::string back = name.empty() ? b + ">" + a : name + ".back";
   data.ends.emplace_back(vertex_a, vertex_b);
@@ -270,8 +90,8 @@ Id Cluster::connect(Id vertex_a, Id vertex_b, std::string name, BytesPerSecond b
 }
 
 void Cluster::limit_flows(Id link, BytesPerSecond rate) {
-  impl_->changed();
-  Impl::Data& data = impl_->data;
+  impl_->paths.changed();
+  Tables& data = impl_->data;
   const Id cable = link / 2;
   assert(data.vertices[data.ends[cable].first].node != none && rate.value > 0);
   data.flows[cable] = static_cast<Id>(data.links.size());
@@ -303,7 +123,7 @@ void Cluster::set_host(Id node, const Host& host) {
 const Disk& Cluster::shared_disk() const { return impl_->data.shared_disk; }
 void Cluster::share_disk(const Disk& disk) { impl_->data.shared_disk = disk; }
 std::vector<BytesPerSecond> Cluster::networks() const {
-  const Impl::Data& data = impl_->data;
+  const Tables& data = impl_->data;
   std::vector<BytesPerSecond> out(static_cast<std::size_t>(data.nodes));
   for (std::size_t i = 0; i < 2 * data.ends.size(); ++i) {
     auto [from, to] = data.ends[i / 2];
@@ -318,21 +138,18 @@ std::vector<BytesPerSecond> Cluster::networks() const {
 std::span<const Id> Cluster::path(Id a, Id b) const {
   assert(a < impl_->data.devices.size() && b < impl_->data.devices.size());
   if (a == b) return {};
-  const std::scoped_lock lock(impl_->mutex);
-  return impl_->path(a, b);
+  return impl_->paths.cheapest(a, b);
 }
 
 SumTree Cluster::sum_tree(std::span<const Id> devices) const {
   assert(devices.size() > 1);
-  const std::scoped_lock lock(impl_->mutex);
-  return impl_->sum_tree(devices);
+  return impl_->paths.sum_tree(devices);
 }
 
 std::span<const Path> Cluster::ways(Id a, Id b) const {
   assert(a < impl_->data.devices.size() && b < impl_->data.devices.size());
   if (a == b) return {};
-  const std::scoped_lock lock(impl_->mutex);
-  return impl_->find_ways(a, b);
+  return impl_->paths.ways(a, b);
 }
 
 const Path& Cluster::way(Id a, Id b, double bytes) const {
@@ -355,13 +172,13 @@ const Path& fastest(std::span<const Path> ways, double bytes) {
 
 Seconds Cluster::latency(Id a, Id b) const {
   Seconds sum;
-  impl_->each_link(a, b, [&](const Link& link) { sum += link.latency; });
+  impl_->paths.each_link(a, b, [&](const Link& link) { sum += link.latency; });
   return sum;
 }
 
 BytesPerSecond Cluster::bandwidth(Id a, Id b) const {
   BytesPerSecond least(std::numeric_limits<double>::infinity());
-  impl_->each_link(a, b, [&](const Link& link) { least = std::min(least, link.bandwidth); });
+  impl_->paths.each_link(a, b, [&](const Link& link) { least = std::min(least, link.bandwidth); });
   return least;
 }
 
@@ -375,7 +192,7 @@ bool Cluster::on_summing_switch(Id device) const {
 }
 const software::Library& Cluster::library() const { return impl_->data.library; }
 void Cluster::use_library(software::Library library) {
-  impl_->changed();
+  impl_->paths.changed();
   impl_->data.library = std::move(library);
 }
 int Cluster::shared_cores() const { return impl_->data.shared_cores; }
@@ -383,8 +200,8 @@ void Cluster::share_cores(int cores) { impl_->data.shared_cores = cores; }
 void Cluster::replace_kind(Id kind, DeviceKind by) { impl_->data.kinds[kind] = std::move(by); }
 void Cluster::scale_links(std::span<const Id> links, double bandwidth, double latency) {
   assert(bandwidth > 0 && latency > 0);
-  impl_->changed();
-  Impl::Data& data = impl_->data;
+  impl_->paths.changed();
+  Tables& data = impl_->data;
   for (const Id id : links) {
     Link& link = data.links[id];
     if (id < 2 * data.ends.size()) {
@@ -402,7 +219,7 @@ void Cluster::reserve_memory(Bytes reserve) {
 }
 
 std::uint64_t Cluster::hash() const {
-  const Impl::Data& data = impl_->data;
+  const Tables& data = impl_->data;
   Fnv fnv;
   for (const DeviceKind& k : data.kinds) {
     fnv.add(k.name);

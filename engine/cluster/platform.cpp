@@ -1,4 +1,4 @@
-// Reads platform files: node templates become a graph, device tables become device kinds, cables to
+// Reads platform files: node templates become a graph of devices (device_table.h), cables to
 // "fabric" end in the switches of fabric.h, and a torus joins devices without switches (torus.h).
 #include "engine/cluster/platform.h"
 
@@ -16,91 +16,13 @@
 
 #include "engine/base/data_dir.h"
 #include "engine/base/limits.h"
+#include "engine/cluster/device_table.h"
 #include "engine/cluster/fabric.h"
 #include "engine/cluster/platform_storage.h"
 #include "engine/cluster/platform_torus.h"
 
 namespace rehearse::cluster {
 namespace {
-
-/// The memory of a GPU that tensors cannot use. A PyTorch process holds 781 MiB before its first
-/// tensor (pytorch/pytorch issue 34323: context, kernels of libraries). The first all-reduce of one
-/// NCCL group takes 544 to 688 MiB for buffers (NVIDIA/nccl issue 964, A100 on NVLink).
-constexpr Bytes usual_reserve(1.5e9);
-
-DeviceKind read_device(const Config& c) {
-  DeviceKind kind;
-  kind.name = c.text("name", std::nullopt);
-  kind.memory = c.bytes("memory", std::nullopt, limits::memory);
-  kind.reserve = c.bytes("reserve", usual_reserve, limits::reserve);
-  kind.peak_f32 = c.flop_rate("f32", std::nullopt, limits::rate);
-  kind.peak_f16 = c.flop_rate("f16", FlopsPerSecond(0), limits::maybe_rate);
-  kind.peak_bf16 = c.flop_rate("bf16", FlopsPerSecond(0), limits::maybe_rate);
-  kind.peak_tf32 = c.flop_rate("tf32", FlopsPerSecond(0), limits::maybe_rate);
-  kind.peak_fp8 = c.flop_rate("fp8", FlopsPerSecond(0), limits::maybe_rate);
-  for (const auto& [key, peak] : {std::pair("f16", kind.peak_f16),
-                                  {"bf16", kind.peak_bf16},
-                                  {"tf32", kind.peak_tf32},
-                                  {"fp8", kind.peak_fp8}})
-    if (peak.value > 0 && peak.value < limits::rate.least)
-      throw c.error(key,
-                    "is out of range: must be 0, which is not supported, or at least 1000 "
-                    "FLOP/s");
-  kind.memory_bandwidth = c.bandwidth("memory_bandwidth", std::nullopt, limits::bandwidth);
-  kind.efficiency = c.number("efficiency", 1, limits::efficiency);
-  kind.f32_efficiency = c.number("f32_efficiency", kind.efficiency, limits::efficiency);
-  kind.memory_efficiency = c.number("memory_efficiency", 1, limits::efficiency);
-  kind.attention_efficiency = c.number("attention_efficiency", 1, limits::efficiency);
-  kind.flash_efficiency =
-      c.number("flash_efficiency", kind.attention_efficiency, limits::efficiency);
-  kind.collective_share = c.number("collective_share", 0, between(0, 1));
-  kind.multiprocessors = static_cast<int>(c.integer("multiprocessors", 0, between(0, 1 << 20)));
-  kind.launch = c.seconds("launch", Seconds(0), limits::latency);
-  kind.idle = c.watts("idle", Watts(0), limits::power);
-  kind.busy = c.watts("busy", Watts(0), limits::power);
-  if (kind.idle > kind.busy)
-    throw c.error("idle",
-                  fmt::format("{:g} W is above busy, {:g} W", kind.idle.value, kind.busy.value));
-  kind.calibrated = c.flag("calibrated", false);
-  kind.source = c.text("source", std::nullopt);
-  return kind;
-}
-
-std::vector<DeviceKind> read_devices(const Config& file) {
-  std::vector<DeviceKind> out;
-  for (const Config& c : file.sections("device")) {
-    out.push_back(read_device(c));
-    for (std::size_t i = 0; i + 1 < out.size(); ++i)
-      if (out[i].name == out.back().name)
-        throw c.error("name",
-                      fmt::format("\"{}\" is the second device of this name", out.back().name));
-  }
-  return out;
-}
-
-std::vector<DeviceKind> device_table() {
-  const Config file = Config::load((data_dir() / "platforms" / "devices.toml").string());
-  std::vector<DeviceKind> out = read_devices(file);
-  file.finish();
-  return out;
-}
-
-/// The device kind of this name in the table. If there is none, writes an error message to
-/// `complaint`.
-const DeviceKind& pick(const std::vector<DeviceKind>& table, const std::string& name,
-                       std::string* complaint) {
-  std::vector<std::string> names;
-  for (const DeviceKind& kind : table) {
-    if (kind.name == name) return kind;
-    names.push_back(kind.name);
-  }
-  const std::string near = nearest(name, names);
-  *complaint = fmt::format("device \"{}\" is not known; {}known: {}", name,
-                           near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
-                           fmt::join(names, ", "));
-  static const DeviceKind nothing;
-  return nothing;
-}
 
 /// "gpu*" expands to gpu0, gpu1, ... of `names`; a pattern without * expands to itself.
 std::vector<std::string> expand(const std::string& pattern, const std::vector<std::string>& names) {
@@ -396,20 +318,6 @@ std::vector<Config::Key> platform_keys() {
 std::vector<std::string> known_clusters() {
   std::vector<std::string> names = data_names("platforms");
   std::erase(names, "devices");
-  return names;
-}
-
-DeviceKind load_device(const std::string& name) {
-  const std::vector<DeviceKind> table = device_table();
-  std::string complaint;
-  DeviceKind kind = pick(table, name, &complaint);
-  if (!complaint.empty()) throw InputError(complaint);
-  return kind;
-}
-
-std::vector<std::string> known_devices() {
-  std::vector<std::string> names;
-  for (const DeviceKind& kind : device_table()) names.push_back(kind.name);
   return names;
 }
 
