@@ -15,6 +15,7 @@
 #include "sim/group_exchanges.h"
 #include "sim/mailboxes.h"
 #include "sim/network.h"
+#include "sim/owners.h"
 #include "sim/player.h"
 
 namespace rehearse::sim {
@@ -89,15 +90,6 @@ class Executor {
   struct Waiting {
     double since = 0;           // when the last of them was ready
     std::uint32_t arrived = 0;  // how many have arrived
-  };
-  /// An exchange or put under way.
-  struct Owner {
-    Id event = none;          // none: a put
-    std::uint32_t local = 0;  // number of the exchange within its event
-    double start = 0;
-    Id lane = none, to_rank = none;  // of a put: the sender's lane, the receiver's rank
-    const GroupExchange* exchange = nullptr;
-    double seconds = 0;  // if they are known
   };
 
   /// Gives each device a host of SimGrid to compute on, unless local work bypasses SimGrid.
@@ -240,22 +232,11 @@ class Executor {
     if (known && !follow_clock_) return end_exchange(owner, end);
     owner.exchange = &exchange;
     owner.seconds = end - since;
-    const std::uint32_t index = keep(owner);
+    const std::uint32_t index = owners_.keep(owner);
     if (known)
       network_.wake(end, tag_exchange | index);
     else
       player_.begin(exchange, since, factor, index);
-  }
-  /// Stores the owner of an exchange under way and returns the owner's index.
-  std::uint32_t keep(Owner owner) {
-    if (free_owners_.empty()) {
-      owners_.push_back(owner);
-      return static_cast<std::uint32_t>(owners_.size() - 1);
-    }
-    const std::uint32_t index = free_owners_.back();
-    free_owners_.pop_back();
-    owners_[index] = owner;
-    return index;
   }
 
   /// The exchange ended: finishes the op of every member.
@@ -332,10 +313,7 @@ class Executor {
     faults_->note_waiting(readiness_);
     fault_player_->release_all();
   }
-  void end_owner(std::uint32_t index, double end) {
-    free_owners_.push_back(index);
-    end_exchange(Owner(owners_[index]), end);
-  }
+  void end_owner(std::uint32_t index, double end) { end_exchange(owners_.take(index), end); }
 
   void finish(Id id, double start, double end) {
     if (stopped_) return;
@@ -389,8 +367,7 @@ class Executor {
   std::vector<Id> cores_ = {};                  // by device; empty: local work bypasses SimGrid
   std::vector<std::size_t> waiting_base_ = {};  // by event: its first entry in waiting_
   std::vector<Waiting> waiting_ = {};
-  std::vector<Owner> owners_ = {};
-  std::vector<std::uint32_t> free_owners_ = {};
+  Owners owners_;
   Mailboxes mailboxes_;
   std::deque<Id> queue_ = {};  // lanes that may be able to go on
   std::vector<Id> woken_ = {};
