@@ -59,6 +59,15 @@ LaneProgress& Control::lane(const std::string& name) {
   return impl_->lanes.emplace_back();
 }
 
+std::shared_ptr<void> Control::before_beats(std::function<void()> update) {
+  const std::lock_guard lock(impl_->updates_lock);
+  const auto at = impl_->updates.insert(impl_->updates.end(), std::move(update));
+  return {nullptr, [this, at](void*) {
+            const std::lock_guard inner(impl_->updates_lock);
+            impl_->updates.erase(at);
+          }};
+}
+
 void Control::publish(const std::string& key, const std::string& value) {
   impl_->queue(Message(MessageKind::set).put_text(key).put_text(value));
 }

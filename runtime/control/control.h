@@ -58,6 +58,11 @@ class LaneProgress {
   }
   /// A sign of life within a long op (writing a checkpoint, reading data): it counts as progress.
   void pulse() noexcept { pulses_.fetch_add(1, std::memory_order_relaxed); }
+  /// As `other` is.
+  void follow(const LaneProgress& other) noexcept {
+    packed_.store(other.packed(), std::memory_order_relaxed);
+    pulses_.store(other.pulses(), std::memory_order_relaxed);
+  }
   std::uint64_t packed() const noexcept { return packed_.load(std::memory_order_relaxed); }
   std::uint64_t pulses() const noexcept { return pulses_.load(std::memory_order_relaxed); }
 
@@ -106,6 +111,10 @@ class Control {
 
   /// A new progress counter of this rank. It lives as long as the control plane.
   LaneProgress& lane(const std::string& name);
+
+  /// Calls `update` before each heartbeat, in the control thread, until the last handle is gone: it
+  /// enters what no thread of its own can tell. It must not throw or wait.
+  std::shared_ptr<void> before_beats(std::function<void()> update);
 
   /// Shares a value with every rank. Each key may be set once.
   void publish(const std::string& key, const std::string& value);

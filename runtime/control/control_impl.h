@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -41,6 +43,8 @@ struct Control::Impl {
   std::deque<StepReport> reports = {};
   std::deque<LaneProgress> lanes = {};  // a deque keeps its elements' addresses
   std::vector<std::string> lane_names = {};
+  std::mutex updates_lock = {};
+  std::list<std::function<void()>> updates = {};  // before_beats
   Secret secret = {}, data_secret = {};
   std::vector<MemberInfo> members = {};
   bool welcomed = false, released = false, voting = false, free_running = false;

@@ -136,6 +136,10 @@ void Control::Impl::lose(const std::string& what, Fate fate) {
 void Control::Impl::beat(Deadline now) {
   if (now < next_beat) return;
   next_beat = now + to_duration(options.heartbeat);
+  {
+    const std::lock_guard lock(updates_lock);
+    for (const std::function<void()>& update : updates) update();
+  }
   const std::lock_guard lock(mutex);
   if (lanes_told != lane_names.size()) {
     lanes_told = lane_names.size();

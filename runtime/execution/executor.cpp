@@ -10,7 +10,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "engine/base/errors.h"
@@ -102,12 +104,40 @@ struct Executor::Impl {
             .failed = [this](const std::string& what) { c.control.fail(what); },
         },
         turns_of(c.linked, role_id, slice));
+    if (device.asynchronous()) beats = c.control.before_beats([this] { tell_places(); });
   }
 
   void attach_progress(std::vector<TaskLane>& lanes) {
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-      if (progress.size() <= i) progress.push_back(&c.control.lane(lanes[i].name));
+      if (told.size() <= i) {
+        told.push_back(&c.control.lane(lanes[i].name));
+        progress.push_back(device.asynchronous() ? &hosts.emplace_back() : told.back());
+      }
       lanes[i].progress = progress[i];
+    }
+  }
+
+  /// Enters where the streams are: the host may have issued more, and then waits.
+  void tell_places() noexcept {
+    for (std::size_t lane = 0; lane < told.size(); ++lane) {
+      std::optional<LaneRunner::Place> at;
+      try {
+        at = training->place(lane);
+        if (!at) at = evaluation->place(lane);
+      } catch (const std::exception&) {
+        continue;  // the device has failed; whoever waits for it says so
+      }
+      // At work on the same op: the host holds it back, or is a part of it.
+      LaneProgress at_work;
+      if (at) at_work.enter(LaneState::working, at->step, at->op);
+      if (!at || progress[lane]->packed() == at_work.packed())
+        told[lane]->follow(*progress[lane]);
+      else if (at->dependent)
+        told[lane]->enter(LaneState::dependent, at->step, at->op);
+      else
+        told[lane]->enter(
+            waits_for_others(role.ops[at->op].work) ? LaneState::communicating : LaneState::working,
+            at->step, at->op);
     }
   }
 
@@ -177,9 +207,13 @@ struct Executor::Impl {
   std::optional<std::int64_t> own_step = {};  // next step of a free-running role
   std::int64_t run_first = 0;                 // the first step of this `run`
   std::vector<bool> slice = {};               // [op]: whether evaluation runs it
-  std::vector<LaneProgress*> progress = {};
+  // By lane: what the control plane tells others, and where this rank's threads are in it. The two
+  // are one unless streams run behind the host.
+  std::vector<LaneProgress*> told = {}, progress = {};
+  std::deque<LaneProgress> hosts = {};
   std::unique_ptr<LaneRunner> training, evaluation;
   const std::function<void(std::int64_t, const StepLoss&)>* on_step = nullptr;
+  std::shared_ptr<void> beats = {};  // goes first: it uses the others
 };
 
 void Executor::Impl::corrupt(double factor, std::int64_t step) {

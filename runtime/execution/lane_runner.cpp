@@ -6,9 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "engine/base/errors.h"
-#include "engine/link/hazards.h"
-
 namespace rehearse::runtime {
 namespace {
 
@@ -25,17 +22,6 @@ std::int64_t now() {
       .count();
 }
 
-Task task_of(const program::Role& role, Id op) {
-  const program::Work& work = role.ops[op].work;
-  return {.op = op,
-          .meets = meets(work),
-          .answers = std::holds_alternative<program::Take>(work),
-          .host = on_host(work),
-          .computes = std::holds_alternative<program::Compute>(work),
-          .tells = std::holds_alternative<program::Update>(work) &&
-                   find(role.ops[op], program::Slot::norm) != nullptr};
-}
-
 /// The last op of a step on a lane: ops with the largest shift run last, in the order of the lane.
 Id last_of(const TaskLane& lane) {
   Id last = none;
@@ -46,82 +32,6 @@ Id last_of(const TaskLane& lane) {
 }
 
 }  // namespace
-
-bool on_host(const program::Work& work) {
-  return std::holds_alternative<program::Pause>(work) ||
-         std::holds_alternative<program::Save>(work);
-}
-
-std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r) {
-  const program::Role& role = linked.program.roles[r];
-  std::vector<std::vector<link::Wait>> waits(role.ops.size());
-  for (Id o = 0; o < role.ops.size(); ++o) {
-    const auto of = linked.roles[r].waits.of(o);
-    waits[o].assign(of.begin(), of.end());
-  }
-  for (const link::Hazard& hazard : link::hazard_list(linked.program, role)) {
-    // No wait is needed when both ops are on the same lane, which keeps the order already.
-    std::vector<link::Wait>& list = waits[hazard.op];
-    const bool known = std::any_of(list.begin(), list.end(), [&](const link::Wait& wait) {
-      return wait.op == hazard.on && wait.lag <= hazard.lag;
-    });
-    if (!known && role.ops[hazard.op].lane != role.ops[hazard.on].lane)
-      list.push_back({.op = hazard.on, .lag = hazard.lag});
-  }
-  std::vector<TaskLane> lanes;
-  for (const program::Lane& lane : role.lanes)
-    lanes.push_back({.name = lane.name, .order = lane.order});
-  for (Id op = 0; op < role.ops.size(); ++op) {
-    Task& task = lanes[role.ops[op].lane].tasks.emplace_back(task_of(role, op));
-    task.shift = role.ops[op].shift;
-    task.waits = std::move(waits[op]);
-  }
-  return lanes;
-}
-
-std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r,
-                               const std::vector<bool>& wanted) {
-  const program::Role& role = linked.program.roles[r];
-  // Within one step a lane runs its ops by (shift, position), because an op with a larger shift is
-  // issued in a later iteration.
-  std::vector<std::vector<Id>> order(role.lanes.size());
-  for (std::size_t i = 0; i < role.ops.size(); ++i)
-    order[role.ops[i].lane].push_back(static_cast<Id>(i));
-  std::vector<Id> before(role.ops.size(), none);
-  std::vector<TaskLane> lanes;
-  for (std::size_t lane = 0; lane < order.size(); ++lane) {
-    std::stable_sort(order[lane].begin(), order[lane].end(),
-                     [&](Id a, Id b) { return role.ops[a].shift < role.ops[b].shift; });
-    for (std::size_t i = 1; i < order[lane].size(); ++i)
-      before[order[lane][i]] = order[lane][i - 1];
-    lanes.push_back({.name = role.lanes[lane].name});
-  }
-  for (std::size_t lane = 0; lane < order.size(); ++lane)
-    for (const Id op : order[lane]) {
-      if (!wanted[op]) continue;
-      Task task = task_of(role, op);
-      std::vector<bool> seen(role.ops.size());
-      std::vector<Id> stack = {op};
-      while (!stack.empty()) {
-        const Id at = stack.back();
-        stack.pop_back();
-        std::vector<Id> earlier;
-        if (before[at] != none) earlier.push_back(before[at]);
-        for (const link::Wait& wait : linked.roles[r].waits.of(at))
-          if (wait.lag == 0) earlier.push_back(wait.op);
-        for (const Id e : earlier) {
-          if (seen[e]) continue;
-          seen[e] = true;
-          if (!wanted[e])
-            stack.push_back(e);
-          else if (role.ops[e].lane != role.ops[op].lane)
-            task.waits.push_back({.op = e});
-        }
-      }
-      lanes[lane].tasks.push_back(std::move(task));
-    }
-  return lanes;
-}
 
 LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> lanes,
                        std::size_t main_lane, Hooks hooks, std::vector<Turn> turns)
@@ -146,6 +56,7 @@ LaneRunner::LaneRunner(Device& device, std::size_t ops, std::vector<TaskLane> la
     pulses_ |= lane.order == program::Order::arrival;
     streams_.push_back(device.stream(lane.name));
     timed_.emplace_back(lane.tasks.size() * events_kept);
+    under_way_.emplace_back(lane, ops, run_ahead);
   }
   events_.reserve(ops * events_kept);
   for (std::size_t i = 0; i < ops * events_kept; ++i)
@@ -224,6 +135,7 @@ void LaneRunner::run_lane(std::size_t lane) {
     if (lane == main_lane_) deliver(0);
   });
   guard([&] { streams_[lane]->synchronize(); });
+  under_way_[lane].clear();
   if (!stopped_) guard([&] { read_times(lane); });
   if (LaneProgress* progress = lanes_[lane].progress; progress != nullptr && finished && !stopped_)
     progress->enter(LaneState::idle, end_, 0);
@@ -295,6 +207,7 @@ void LaneRunner::perform(std::size_t lane, const Task& task, std::int64_t step) 
     if (!device_.asynchronous()) read_times(lane);
   }
   stream.record(end);
+  if (device_.asynchronous()) under_way_[lane].add(task, step);
   if (task.meets) turnstile_.leave();
   if (task.answers) end.wait();
   if (lane == main_lane_ && task.op == step_ends_.front() && hooks_.stepped) {
@@ -324,9 +237,11 @@ void LaneRunner::run_body(void* self, const Body& body) {
 
 void LaneRunner::mark_epoch() {
   const std::shared_ptr<Event> mark = device_.timed_event(none);
+  // Before the mark: how long the host takes to wake up is no part of the time.
+  const std::int64_t at = now();
   streams_[main_lane_]->record(*mark);
   mark->wait();
-  std::ranges::fill(epochs_, Epoch{.mark = mark, .nanoseconds = now()});
+  std::ranges::fill(epochs_, Epoch{.mark = mark, .nanoseconds = at});
 }
 
 void LaneRunner::read_times(std::size_t lane) {
@@ -345,6 +260,16 @@ void LaneRunner::read_times(std::size_t lane) {
     if (since < longest_epoch) continue;
     epoch = {.mark = std::exchange(of.begin, device_.timed_event(op.op)), .nanoseconds = start};
   }
+}
+
+std::optional<LaneRunner::Place> LaneRunner::place(std::size_t lane) const {
+  const auto ended = [&](const Given& given) { return event(given.task->op, given.step).done(); };
+  const std::optional<Given> at = under_way_[lane].oldest(ended);
+  if (!at) return std::nullopt;
+  const bool dependent = std::ranges::any_of(at->task->waits, [&](const link::Wait& wait) {
+    return at->step - wait.lag >= first_ && !event(wait.op, at->step - wait.lag).done();
+  });
+  return Place{.op = at->task->op, .step = at->step, .dependent = dependent};
 }
 
 void LaneRunner::deliver(std::size_t under_way) {

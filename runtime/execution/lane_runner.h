@@ -14,46 +14,18 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/link/link.h"
 #include "engine/program/program.h"
-#include "runtime/control/control.h"
 #include "runtime/device/device.h"
 #include "runtime/execution/issue_counter.h"
+#include "runtime/execution/task_lanes.h"
 #include "runtime/execution/turnstile.h"
+#include "runtime/execution/under_way.h"
 
 namespace rehearse::runtime {
-
-/// Whether a part of an op is the host's own: a pause, or writing a checkpoint.
-bool on_host(const program::Work& work);
-
-struct Task {
-  Id op = none;
-  int shift = 0;
-  std::vector<link::Wait> waits = {};
-  bool meets = false;     // it meets other ranks on a channel, and is issued in its turn
-  bool answers = false;   // what it returns may end the run, so the lane waits for its end
-  bool host = false;      // on_host of its work
-  bool computes = false;  // its time is counted (computed_seconds)
-  bool tells = false;     // Hooks::stepped reads what it finds: it decides by the gradients' norm
-};
-struct TaskLane {
-  std::string name = {};
-  program::Order order = program::Order::in_order;
-  std::vector<Task> tasks = {};
-  LaneProgress* progress = nullptr;  // may be null
-};
-
-/// The lanes of a role, with the waits of the program. Each op also waits for every op of its own
-/// rank that has a data hazard with it and must precede it. The simulator assumes that all members
-/// of a rendezvous end together; on real ranks one member may continue while another still reads.
-std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role);
-/// Only the ops marked in `wanted`, for a single step. An op waits for the wanted ops that precede
-/// it within the step, directly or through ops that are not wanted. Lags and shifts are dropped.
-std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id role,
-                               const std::vector<bool>& wanted);
 
 /// The host issues an op when the device has ended it so many steps before.
 inline constexpr std::int64_t run_ahead = 2;
@@ -100,6 +72,15 @@ class LaneRunner {
   const std::vector<std::vector<OpTimes>>& stamps() const { return stamps_; }
   /// Seconds that ops with Task::computes took, of all runs. Any thread may ask.
   double computed_seconds() const;
+
+  /// The op at which the stream of a lane is, on an asynchronous device.
+  struct Place {
+    Id op = none;
+    std::int64_t step = 0;
+    bool dependent = false;  // it has not begun: what it waits for on another lane has not ended
+  };
+  /// Nothing when the stream has ended all that it was given. Any thread may ask.
+  std::optional<Place> place(std::size_t lane) const;
 
  private:
   /// Marks of one op and step on its stream.
@@ -165,13 +146,13 @@ class LaneRunner {
   std::vector<boost::circular_buffer<Issued>> timed_ = {};  // by lane, oldest first
   std::atomic<std::int64_t> computed_ = 0;                  // nanoseconds
   Turnstile turnstile_;
+  std::deque<UnderWay> under_way_ = {};  // by lane
   std::deque<std::int64_t> ended_ = {};  // steps whose `stepped` has not been called
   std::unique_ptr<IssueCounter[]> issued_;
   std::atomic<std::int32_t> pulse_ = 0;  // changes with every op; lanes by arrival wait on it
   bool pulses_ = false;
   std::atomic<bool> stopped_ = false;
-  std::atomic<std::int64_t> opened_ = 0, end_ = 0;
-  std::int64_t first_ = 0;
+  std::atomic<std::int64_t> first_ = 0, opened_ = 0, end_ = 0;
   std::mutex gate_, error_lock_;
   std::exception_ptr error_ = {};
   std::vector<Epoch> epochs_;  // by lane; used while stamps are kept

@@ -15,6 +15,12 @@ PATIENCE = 600
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REHEARSE = os.environ.get("REHEARSE", str(ROOT / "build/bin/rehearse"))
 
+
+def has_device(name):
+    """Whether the build has a device for tests ("queues", "emulated")."""
+    return any(pathlib.Path(REHEARSE).resolve().parent.parent.glob(f"lib/**/librehearse_device_{name}.so"))
+
+
 TINY = """model.name = "gpt-tiny"
 cluster.name = "paper"
 cluster.world_size = 4

@@ -2,12 +2,13 @@
 step gives 2; a signal gives 128 + n, with the state saved. tests/runtime/control/comm_culprit_test.cpp tests hung and stopped processes."""
 
 import os
+import re
 import resource
 import signal
 import socket
 
 import pytest
-from cli_test_case import PATIENCE
+from cli_test_case import PATIENCE, has_device
 from endless_training import EndlessTraining, ranks_of
 
 
@@ -44,6 +45,27 @@ class Failures(EndlessTraining):
         more = ["--resume", "--set", f"train.steps={done + 2}"]
         one = self.json("train", self.job(), "--nproc", "2", *more)
         self.assertEqual((one["first_step"], one["end_step"]), (done, done + 2))
+
+    def op(self, kind):
+        """Number of the first op of this kind in the job's program, which has one role."""
+        return re.search(rf"^%(\d+) \S+ {kind}", self.rehearse("program", self.job()).stdout, re.M)[1]
+
+    @pytest.mark.soak
+    @pytest.mark.skipif(not has_device("queues"), reason="a build without tests has no device queues")
+    def test_an_op_that_never_ends_on_the_device_is_named(self):
+        """The host issues ops up to two steps ahead of a device, so the op that it issued last says nothing. The step counts from 1."""
+        for rank, lane, kind, says in [
+            (1, "compute", "backward", "makes no progress"),
+            (0, "dp", "all_reduce", "every rank waits for another"),
+        ]:
+            with self.subTest(kind=kind):
+                op = self.op(kind)
+                env = os.environ | {"REHEARSE_QUEUES_STUCK": f"{rank}:{op}:4"}
+                keys = {"run.device": "queues", "run.timeout": "5s", "run.heartbeat": "200ms", "train.steps": 50}
+                sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+                said = self.rehearse("train", self.job(), "--nproc", "2", "--overwrite", *sets, env=env, expect=1).stderr
+                self.assertIn(says, said)
+                self.assertRegex(said, rf"rank {rank}\b.*lane {lane} has been at step 5, op {op} \(")
 
     def lonely(self, rank, port):
         """Runs one of two ranks; the other is never started."""

@@ -6,12 +6,12 @@ import subprocess
 import unittest
 
 import pytest
-from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase, has_device
 
 BUILD = pathlib.Path(REHEARSE).resolve().parent.parent
 
 
-@pytest.mark.skipif(not (BUILD / "lib/librehearse_device_emulated.so").exists(), reason="a build without tests has no emulated GPU")
+@pytest.mark.skipif(not has_device("emulated"), reason="a build without tests has no emulated GPU")
 class GpuCheck(CliTestCase):
     def check(self, *words, expect):
         out = self.tmp / "gpu-check.json"

@@ -1,14 +1,11 @@
 """profile: of modelled clusters, merged, of another cluster; and what training writes to one."""
 
 import json
-import pathlib
 
-from cli_test_case import REHEARSE, CliTestCase
+from cli_test_case import CliTestCase, has_device
 from cli_test_train_data import TOKENS
 
 PAPER = 'model.name = "bert-paper-110m"\ncluster.name = "{cluster}"\nmethod = {{ name = "ddp" }}\ntrain.global_batch = 512\n'
-
-BUILD = pathlib.Path(REHEARSE).resolve().parent.parent
 
 
 class Profile(CliTestCase):
@@ -118,7 +115,7 @@ class Profile(CliTestCase):
         real = ["profile", "-o", self.tmp / "p.json", "--nproc", 1]
         self.refused(*real, "--device", "tpu", says=["tpu", "auto, cpu or cuda"])
         self.refused(*real, "--kind", "H 100", says=["H 100", 'did you mean "H100"?'])
-        if (BUILD / "lib/librehearse_device_emulated.so").exists():
+        if has_device("emulated"):
             self.refused(*real, "--device", "emulated", says=["emulated", "--kind or --ranks-on"])
 
     def test_training_writes_variances(self):

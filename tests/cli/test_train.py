@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase, has_device
 from cli_test_train_data import TOKENS, TrainingCase
 
 
@@ -187,10 +187,7 @@ class Train(TrainingCase):
         self.assertEqual(child.returncode, 130, said)
         self.assertEqual(len(list((self.tmp / "out").glob("step-????????"))), 1)
 
-    @pytest.mark.skipif(
-        not any(pathlib.Path(REHEARSE).resolve().parent.parent.glob("lib/**/librehearse_device_queues.so")),
-        reason="a build without tests has no device queues",
-    )
+    @pytest.mark.skipif(not has_device("queues"), reason="a build without tests has no device queues")
     def test_an_asynchronous_device_trains_to_the_same_bits(self):
         devices = ["cpu", "queues", "emulated"]
         for device in devices:

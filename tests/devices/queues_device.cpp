@@ -6,7 +6,8 @@
 // orders them, whether or not they collided in this run.
 //
 // REHEARSE_QUEUES_SEED=N chooses the sleeps. REHEARSE_QUEUES_DROP=RANK:OP:WAIT makes the device
-// of a rank ignore that an op waits for another one.
+// of a rank ignore that an op waits for another one. REHEARSE_QUEUES_STUCK=RANK:OP:STEP: the device
+// of a rank never gets past an op, like a GPU that hangs.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -92,11 +93,16 @@ struct Dropped {
   int rank = -1;
   Id op = none, wait = none;
 };
+struct Stuck {
+  int rank = -1;
+  Id op = none;
+  std::int64_t step = 0;
+};
 
 class QueuesDevice : public Device {
  public:
-  QueuesDevice(int rank, unsigned seed, Dropped dropped)
-      : rank_(rank), seed_(seed), dropped_(dropped) {}
+  QueuesDevice(int rank, unsigned seed, Dropped dropped, Stuck stuck)
+      : rank_(rank), seed_(seed), dropped_(dropped), stuck_(stuck) {}
   ~QueuesDevice() override {
     {
       const std::lock_guard guard(shared_.lock);
@@ -194,6 +200,7 @@ class QueuesDevice : public Device {
   int rank_;
   unsigned seed_;
   Dropped dropped_;
+  Stuck stuck_;
   std::vector<Queue*> queues_ = {};
   std::size_t streams_made_ = 0;
   Detector detector_ = {};
@@ -288,6 +295,10 @@ class QueueStream : public Stream {
       } else {
         guard.unlock();
         sleep(random());
+        const Body& body = std::get<RunningOp>(item)->body;
+        const Stuck& stuck = device_.stuck_;
+        while (stuck.rank == device_.rank_ && stuck.op == body.op && stuck.step == body.step)
+          pause();
         run(std::get<RunningOp>(item));
         guard.lock();
       }
@@ -347,6 +358,14 @@ Dropped dropped_from_environment() {
   return dropped;
 }
 
+Stuck stuck_from_environment() {
+  Stuck stuck;
+  if (const char* const text = std::getenv("REHEARSE_QUEUES_STUCK"))
+    if (std::sscanf(text, "%d:%u:%ld", &stuck.rank, &stuck.op, &stuck.step) != 3)
+      throw InputError(fmt::format("REHEARSE_QUEUES_STUCK={}: RANK:OP:STEP", text));
+  return stuck;
+}
+
 }  // namespace
 }  // namespace rehearse::runtime
 
@@ -359,7 +378,8 @@ extern "C" rehearse::runtime::Device* rehearse_device(int version, int rank,
       return nullptr;
     }
     return new rehearse::runtime::QueuesDevice(rank, rehearse::runtime::seed_from_environment(),
-                                               rehearse::runtime::dropped_from_environment());
+                                               rehearse::runtime::dropped_from_environment(),
+                                               rehearse::runtime::stuck_from_environment());
   } catch (const std::exception& failure) {
     *error = failure.what();
     return nullptr;

@@ -107,6 +107,44 @@ TEST(LaneRunner, RunsTheHostsPartBeforeTheOp) {
   EXPECT_EQ(order, "s0 0 s1 h1 1 s0 0 s1 h1 1 ");
 }
 
+// An op that does not end is the place of its lane, however far the host has issued by then. What
+// waits for it is dependent.
+TEST(LanePlace, IsWhereTheStreamIs) {
+  const auto device = make_device("queues", 0, nullptr);
+  const std::vector<TaskLane> lanes = {
+      {.tasks = {{.op = 0}, {.op = 2}}},
+      {.tasks = {{.op = 1, .waits = {{.op = 0}}}}},
+  };
+  std::atomic<bool> goes_on = false;
+  std::atomic<std::int64_t> staged = -1;
+  LaneRunner runner(*device, 3, lanes, 0,
+                    {.stage =
+                         [&](Id op, std::int64_t step) {
+                           if (op == 2) staged = step;
+                         },
+                     .execute =
+                         [&](Id op, std::int64_t step) {
+                           if (op == 0 && step == 5) await([&] { return goes_on.load(); });
+                           return true;
+                         }});
+  EXPECT_FALSE(runner.place(0));
+  std::thread running([&] { EXPECT_EQ(runner.run(3, 9), 9); });
+  const auto at = [&](std::size_t lane, Id op) {
+    const auto place = runner.place(lane);
+    return place && place->op == op && place->step == 5;
+  };
+  await([&] { return staged == 6 && at(0, 0) && at(1, 1); });
+  EXPECT_EQ(staged, 6);  // a step ahead of the stream
+  EXPECT_TRUE(at(0, 0));
+  EXPECT_TRUE(at(1, 1));
+  EXPECT_FALSE(runner.place(0)->dependent);
+  EXPECT_TRUE(runner.place(1)->dependent);
+  goes_on = true;
+  running.join();
+  EXPECT_FALSE(runner.place(0));
+  EXPECT_FALSE(runner.place(1));
+}
+
 // The times of ops are the device's, whenever the host issues them.
 class LaneTimes : public testing::TestWithParam<std::string> {};
 TEST_P(LaneTimes, AreThoseOfTheStreams) {
