@@ -41,6 +41,7 @@ class BatchSystem {
 /// The names after --on.
 const std::vector<std::string>& batch_systems();
 std::unique_ptr<BatchSystem> batch_system(const std::string& name);
+/// Each of them.
 std::unique_ptr<BatchSystem> hyperqueue();
 std::unique_ptr<BatchSystem> slurm();
 

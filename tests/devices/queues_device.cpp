@@ -89,19 +89,15 @@ struct Queue {
   bool busy = false, closed = false;
 };
 
-struct Dropped {
+/// What goes wrong on purpose: in an op of a rank; `what` is the wait or the step.
+struct Mishap {
   int rank = -1;
-  Id op = none, wait = none;
-};
-struct Stuck {
-  int rank = -1;
-  Id op = none;
-  std::int64_t step = 0;
+  Id op = none, what = none;
 };
 
 class QueuesDevice : public Device {
  public:
-  QueuesDevice(int rank, unsigned seed, Dropped dropped, Stuck stuck)
+  QueuesDevice(int rank, unsigned seed, Mishap dropped, Mishap stuck)
       : rank_(rank), seed_(seed), dropped_(dropped), stuck_(stuck) {}
   ~QueuesDevice() override {
     {
@@ -199,8 +195,7 @@ class QueuesDevice : public Device {
   mutable Shared shared_ = {};
   int rank_;
   unsigned seed_;
-  Dropped dropped_;
-  Stuck stuck_;
+  Mishap dropped_, stuck_;
   std::vector<Queue*> queues_ = {};
   std::size_t streams_made_ = 0;
   Detector detector_ = {};
@@ -269,8 +264,8 @@ class QueueStream : public Stream {
   /// What `op`, which comes next, waits for.
   void add_waits(Id op) {
     for (const QueueEvent* event : std::exchange(queue_.waits, {})) {
-      const Dropped& dropped = device_.dropped_;
-      if (dropped.rank == device_.rank_ && dropped.op == op && dropped.wait == event->op) continue;
+      const Mishap& dropped = device_.dropped_;
+      if (dropped.rank == device_.rank_ && dropped.op == op && dropped.what == event->op) continue;
       merge(queue_.before, event->before);
       queue_.items.emplace_back(Mark{const_cast<QueueEvent*>(event), event->recorded, true});
     }
@@ -296,8 +291,8 @@ class QueueStream : public Stream {
         guard.unlock();
         sleep(random());
         const Body& body = std::get<RunningOp>(item)->body;
-        const Stuck& stuck = device_.stuck_;
-        while (stuck.rank == device_.rank_ && stuck.op == body.op && stuck.step == body.step)
+        const Mishap& stuck = device_.stuck_;
+        while (stuck.rank == device_.rank_ && stuck.op == body.op && stuck.what == body.step)
           pause();
         run(std::get<RunningOp>(item));
         guard.lock();
@@ -350,20 +345,12 @@ unsigned seed_from_environment() {
   return text == nullptr ? 1 : static_cast<unsigned>(std::strtoul(text, nullptr, 10));
 }
 
-Dropped dropped_from_environment() {
-  Dropped dropped;
-  if (const char* const text = std::getenv("REHEARSE_QUEUES_DROP"))
-    if (std::sscanf(text, "%d:%u:%u", &dropped.rank, &dropped.op, &dropped.wait) != 3)
-      throw InputError(fmt::format("REHEARSE_QUEUES_DROP={}: RANK:OP:WAIT", text));
-  return dropped;
-}
-
-Stuck stuck_from_environment() {
-  Stuck stuck;
-  if (const char* const text = std::getenv("REHEARSE_QUEUES_STUCK"))
-    if (std::sscanf(text, "%d:%u:%ld", &stuck.rank, &stuck.op, &stuck.step) != 3)
-      throw InputError(fmt::format("REHEARSE_QUEUES_STUCK={}: RANK:OP:STEP", text));
-  return stuck;
+Mishap mishap_from_environment(const char* variable, const char* form) {
+  Mishap mishap;
+  if (const char* const text = std::getenv(variable))
+    if (std::sscanf(text, "%d:%u:%u", &mishap.rank, &mishap.op, &mishap.what) != 3)
+      throw InputError(fmt::format("{}={}: {}", variable, text, form));
+  return mishap;
 }
 
 }  // namespace
@@ -377,9 +364,11 @@ extern "C" rehearse::runtime::Device* rehearse_device(int version, int rank,
       *error = "the device queues belongs to another build";
       return nullptr;
     }
-    return new rehearse::runtime::QueuesDevice(rank, rehearse::runtime::seed_from_environment(),
-                                               rehearse::runtime::dropped_from_environment(),
-                                               rehearse::runtime::stuck_from_environment());
+    using rehearse::runtime::mishap_from_environment;
+    return new rehearse::runtime::QueuesDevice(
+        rank, rehearse::runtime::seed_from_environment(),
+        mishap_from_environment("REHEARSE_QUEUES_DROP", "RANK:OP:WAIT"),
+        mishap_from_environment("REHEARSE_QUEUES_STUCK", "RANK:OP:STEP"));
   } catch (const std::exception& failure) {
     *error = failure.what();
     return nullptr;
