@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <list>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -84,7 +85,8 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const State& s
 
 /// Sends this rank's file to its peers and receives theirs. `sums`: by process.
 void copy_to_peers(const SaveTarget& target, const fs::path& folder,
-                   const std::vector<std::string>& sums, const ExecutorContext& c) {
+                   const std::vector<std::string>& sums, const ExecutorContext& c,
+                   const std::function<void()>& alive) {
   const auto has_file = [&](Id rank) { return !sums[c.wiring.process(rank)].empty(); };
   const auto process = [&](Id rank) { return static_cast<Id>(c.wiring.process(rank)); };
   std::exception_ptr failed;
@@ -92,7 +94,7 @@ void copy_to_peers(const SaveTarget& target, const fs::path& folder,
     try {
       for (const Id rank : target.to)
         if (has_file(c.rank))
-          send_file(*target.between, (folder / shard_name(c.rank)).string(), process(rank));
+          send_file(*target.between, (folder / shard_name(c.rank)).string(), process(rank), alive);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -101,7 +103,7 @@ void copy_to_peers(const SaveTarget& target, const fs::path& folder,
     for (const Id rank : target.from)
       if (has_file(rank))
         receive_file(*target.between, (folder / shard_name(rank)).string(),
-                     sum_of(sums[process(rank)]).bytes, process(rank));
+                     sum_of(sums[process(rank)]).bytes, process(rank), alive);
   } catch (...) {
     sender.join();
     throw;
@@ -129,22 +131,30 @@ bool is_increment(const SaveTarget& target, std::int64_t step, const ExecutorCon
   const fs::path base = checkpoint_path(target.folder, target.base->step);
   const std::vector<std::string> seen =
       c.control.gather(fmt::format("base of checkpoint {}", step),
-                       !target.leads || fs::exists(base / manifest_name) ? "there" : "missing");
+                       !target.leads || fs::exists(base / manifest_name) ? "there" : "missing",
+                       target.lane != nullptr ? until_verdict : Seconds(0));
   return std::ranges::count(seen, "missing") == 0;
 }
 
 /// Writes a checkpoint. Every rank calls it.
-SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const ExecutorContext& c,
-                      const program::Role& role, const State& state, const PlanRecord& record) {
+SavedCheckpoint write_all(const SaveTarget& target, std::int64_t step, const ExecutorContext& c,
+                          const program::Role& role, const State& state, const PlanRecord& record) {
   const std::string& folder = target.folder;
   const fs::path final_path = checkpoint_path(folder, step);
   const fs::path beside = final_path.string() + ".part";
   const std::string what = fmt::format("checkpoint {}", step);
   const bool leader = target.leads;
+  const auto alive = [&] {
+    if (target.lane != nullptr) target.lane->pulse();
+  };
+  // All ranks call it: runs `work`, and fails on all if it fails on one.
+  const auto on_all = [&](const char* part, const std::function<void()>& work) {
+    together(c.control, fmt::format("{} {}", what, part), work, target.lane);
+  };
   const bool increment = is_increment(target, step, c);
   if (target.base != nullptr && !increment) *target.base = {};
   SavedCheckpoint saved;
-  together(c.control, what + " folder", [&] {
+  on_all("folder", [&] {
     if (leader) {
       std::error_code error;
       fs::remove_all(beside, error);
@@ -157,11 +167,12 @@ SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const Executo
   std::string mine;
   Change changed;
   try {
-    together(c.control, what + " shard", [&] {
+    on_all("shard", [&] {
       TensorTable table;
       std::list<std::vector<std::byte>> kept;
       std::list<HostBytes> read;
       for (const tensors::TensorPart& part : state.parts[c.rank]) {
+        alive();
         const program::DType dtype = role.storages[part.storage].dtype;
         const std::int64_t count = part.key.end - part.key.begin;
         const std::span<const std::byte> bytes =
@@ -176,9 +187,13 @@ SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const Executo
         if (target.base != nullptr) target.base->keep(part.key, dtype, bytes, target.bits);
       }
       if (state.parts[c.rank].empty()) return;
-      slowed(target.slowdown, [&] {
-        mine = text_of(write_safetensors((beside / shard_name(c.rank)).string(), table));
-      });
+      slowed(
+          target.slowdown,
+          [&] {
+            const std::string path = (beside / shard_name(c.rank)).string();
+            mine = text_of(write_safetensors(path, table, {}, alive));
+          },
+          alive);
     });
     c.control.agree(what + " skipped updates", std::to_string(state.skipped_updates));
     const std::optional<std::int64_t> own = state.own_step;
@@ -191,17 +206,23 @@ SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const Executo
       saved.base = base_record(*target.base, target.bits,
                                c.control.gather(what + " changes", text_of(changed)));
     if (target.between != nullptr)
-      together(c.control, what + " copies", [&] { copy_to_peers(target, beside, sums, c); });
-    together(c.control, what + " manifest", [&] {
+      on_all("copies", [&] {
+        if (target.lane != nullptr) target.lane->become(LaneState::communicating);
+        copy_to_peers(target, beside, sums, c, alive);
+      });
+    on_all("manifest", [&] {
       if (!leader) return;
       Manifest manifest = manifest_of(step, c, state, sums, record, own_steps);
       manifest.base = saved.base;
       const std::string text = to_text(manifest);
       if (target.base != nullptr && !increment) target.base->checksum = checksum_in(text);
-      slowed(target.slowdown, [&] {
-        write_durably((beside / manifest_name).string(), text);
-        sync_folder(beside.string());
-      });
+      slowed(
+          target.slowdown,
+          [&] {
+            write_durably((beside / manifest_name).string(), text);
+            sync_folder(beside.string());
+          },
+          alive);
       std::error_code error;
       fs::remove_all(final_path, error);
       fs::rename(beside, final_path, error);
@@ -217,6 +238,16 @@ SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const Executo
   }
   if (target.base != nullptr && !increment) target.base->step = step;
   return saved;
+}
+
+/// The same, while the lane tells of it.
+SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const ExecutorContext& c,
+                      const program::Role& role, const State& state, const PlanRecord& record) {
+  LaneProgress* const lane = target.lane;
+  if (lane == nullptr) return write_all(target, step, c, role, state, record);
+  lane->enter(LaneState::communicating, step - 1, none);
+  const std::shared_ptr<void> done(nullptr, [&](void*) { lane->become(LaneState::idle); });
+  return write_all(target, step, c, role, state, record);
 }
 
 }  // namespace

@@ -43,6 +43,9 @@ struct SaveTarget {
   IncrementBase* base = nullptr;
   int bits = 0;         // of quantised differences
   double slowdown = 1;  // on purpose: a write takes so many times as long
+  /// Tells the other ranks of the save's progress, so that it may take longer than any timeout.
+  /// Without one, no rank may take longer than another by the join timeout.
+  LaneProgress* lane = nullptr;
 };
 
 /// What has been written.

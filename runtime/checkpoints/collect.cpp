@@ -21,6 +21,18 @@ Buffer bytes_of(std::vector<char>& bytes) {
           .dtype = program::DType::u8};
 }
 
+/// Calls `move` with a buffer for each piece of a file, in order. Both ends cut it alike.
+void in_pieces(std::int64_t bytes, const std::function<void()>& alive,
+               const std::function<void(std::vector<char>&)>& move) {
+  constexpr std::int64_t most = std::int64_t{64} << 20;
+  std::vector<char> piece;
+  for (std::int64_t left = bytes; left > 0; left -= most) {
+    piece.resize(static_cast<std::size_t>(std::min(left, most)));
+    move(piece);
+    if (alive) alive();
+  }
+}
+
 const HeldCheckpoint* find(const std::vector<HeldCheckpoint>& all, std::uint64_t identity) {
   const auto found = std::ranges::find(all, identity, &HeldCheckpoint::identity);
   return found == all.end() ? nullptr : &*found;
@@ -28,20 +40,24 @@ const HeldCheckpoint* find(const std::vector<HeldCheckpoint>& all, std::uint64_t
 
 }  // namespace
 
-void send_file(Communicator& between, const std::string& path, Id to) {
+void send_file(Communicator& between, const std::string& path, Id to,
+               const std::function<void()>& alive) {
   std::ifstream in(path, std::ios::binary);
-  std::vector<char> bytes(fs::file_size(path));
-  if (!in.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
-    throw BackendError(fmt::format("{}: cannot be read", path));
-  between.send(bytes_of(bytes), static_cast<int>(to));
+  in_pieces(static_cast<std::int64_t>(fs::file_size(path)), alive, [&](std::vector<char>& bytes) {
+    in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    between.send(bytes_of(bytes), static_cast<int>(to));
+  });
+  if (!in) throw BackendError(fmt::format("{}: cannot be read", path));
 }
 
-void receive_file(Communicator& between, const std::string& path, std::int64_t bytes, Id from) {
-  std::vector<char> text(static_cast<std::size_t>(bytes));
-  between.recv(bytes_of(text), static_cast<int>(from));
+void receive_file(Communicator& between, const std::string& path, std::int64_t bytes, Id from,
+                  const std::function<void()>& alive) {
   std::ofstream out(path, std::ios::binary);
-  if (!out.write(text.data(), static_cast<std::streamsize>(text.size())).flush())
-    throw BackendError(fmt::format("{}: cannot be written", path));
+  in_pieces(bytes, alive, [&](std::vector<char>& text) {
+    between.recv(bytes_of(text), static_cast<int>(from));
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  });
+  if (!out.flush()) throw BackendError(fmt::format("{}: cannot be written", path));
 }
 
 HeldByAll gather_held(const NodeStore& store, std::optional<std::int64_t> until, Control& control) {

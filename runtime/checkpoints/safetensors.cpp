@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -25,6 +26,8 @@ namespace rehearse::runtime {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t piece = std::size_t{64} << 20, unsynced = std::size_t{1} << 30;  // bytes
 
 constexpr std::array<std::pair<program::DType, const char*>, 5> dtype_names = {
     {{program::DType::f32, "F32"},
@@ -64,8 +67,11 @@ class OutputFile {
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
   }
-  void finish() {
+  void sync() {
     if (fsync(descriptor_) != 0) fail(path_, "sync", errno);
+  }
+  void finish() {
+    sync();
     if (close(std::exchange(descriptor_, -1)) != 0) fail(path_, "close", errno);
   }
 
@@ -97,7 +103,8 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
 }
 
 FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
-                          const std::map<std::string, std::string>& metadata) {
+                          const std::map<std::string, std::string>& metadata,
+                          const std::function<void()>& alive) {
   json header = json::object();
   std::size_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -113,17 +120,26 @@ FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
 
   OutputFile file(path);
   Checksum checksum;
-  std::int64_t written = 0;
+  std::size_t written = 0, synced = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
-    written += static_cast<std::int64_t>(bytes.size());
-    checksum.add(bytes);
-    file.write(bytes);
+    while (!bytes.empty()) {
+      const auto now = bytes.first(std::min(piece, bytes.size()));
+      bytes = bytes.subspan(now.size());
+      written += now.size();
+      checksum.add(now);
+      file.write(now);
+      if (written - synced >= unsynced) {
+        file.sync();
+        synced = written;
+      }
+      if (alive) alive();
+    }
   };
   put(std::as_bytes(std::span(&length, 1)));
   put(std::as_bytes(std::span(text)));
   for (const auto& [name, tensor] : tensors) put(tensor.data);
   file.finish();
-  return {.bytes = written, .checksum = checksum.value()};
+  return {.bytes = static_cast<std::int64_t>(written), .checksum = checksum.value()};
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -30,9 +31,11 @@ struct FileSum {
 };
 
 /// Writes the file and returns when it is on disk. Throws BackendError that names the file and the
-/// system's error (no space left on device, ...).
+/// system's error (no space left on device, ...). Calls `alive`, if there is one, after each piece
+/// of 64 MiB; no more than 1 GiB waits for the disk at the end.
 FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
-                          const std::map<std::string, std::string>& metadata = {});
+                          const std::map<std::string, std::string>& metadata = {},
+                          const std::function<void()>& alive = {});
 
 /// A memory-mapped safetensors file. Throws InputError that names the file: missing, truncated,
 /// another length or checksum than `sum`, not this format, offsets that do not fit.

@@ -56,7 +56,12 @@ class LaneProgress {
                       static_cast<std::uint64_t>(state),
                   std::memory_order_relaxed);
   }
-  /// A sign of life within a long op (writing a checkpoint, reading data): it counts as progress.
+  /// Changes the state and keeps the place. Call it from the thread that calls `enter`.
+  void become(LaneState state) noexcept {
+    packed_.store((packed() & ~std::uint64_t{3}) | static_cast<std::uint64_t>(state),
+                  std::memory_order_relaxed);
+  }
+  /// A sign of life within a long op (writing a checkpoint): it counts as progress.
   void pulse() noexcept { pulses_.fetch_add(1, std::memory_order_relaxed); }
   /// As `other` is.
   void follow(const LaneProgress& other) noexcept {
@@ -69,6 +74,9 @@ class LaneProgress {
  private:
   std::atomic<std::uint64_t> packed_ = 0, pulses_ = 0;
 };
+
+/// For `longer` of Control::gather: only a verdict ends the wait.
+inline constexpr Seconds until_verdict = Seconds(1e9);
 
 struct ControlOptions {
   Seconds timeout = Seconds(60);    // after which a silent or stuck rank is to blame
@@ -125,7 +133,8 @@ class Control {
   std::optional<std::string> lookup(const std::string& key) const;
   /// Every rank's value of `key`, by rank. All ranks call it; a key may be gathered again. Waits
   /// for the other ranks for the join timeout plus `longer`, then throws BackendError that names
-  /// those missing.
+  /// those missing. With `until_verdict`, a lane of this rank must communicate meanwhile: else
+  /// nobody looks for a rank that does not come.
   std::vector<std::string> gather(const std::string& key, const std::string& value,
                                   Seconds longer = Seconds(0));
   /// Throws BackendError on every rank unless all gave the same value. The error says which rank

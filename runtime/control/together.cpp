@@ -14,7 +14,9 @@ constexpr char good = 'g', refused = 'r', failed = 'f';
 
 }  // namespace
 
-void together(Control& control, const std::string& what, const std::function<void()>& work) {
+void together(Control& control, const std::string& what, const std::function<void()>& work,
+              LaneProgress* lane) {
+  if (lane != nullptr) lane->become(LaneState::working);
   std::string mine(1, good);
   try {
     work();
@@ -23,7 +25,9 @@ void together(Control& control, const std::string& what, const std::function<voi
   } catch (const std::exception& error) {
     mine = failed + std::string(error.what());
   }
-  const std::vector<std::string> all = control.gather(what, mine);
+  if (lane != nullptr) lane->become(LaneState::communicating);
+  const std::vector<std::string> all =
+      control.gather(what, mine, lane != nullptr ? until_verdict : Seconds(0));
   for (const std::string& said : all)
     if (said.front() == refused) throw InputError(said.substr(1));
   if (mine.front() == failed) throw BackendError(mine.substr(1));

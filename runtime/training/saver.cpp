@@ -43,7 +43,8 @@ SaveTarget Saver::target_of(std::int64_t step, bool last) {
     SaveTarget target{.folder = job_.train.out,
                       .leads = rank == 0,
                       .divides = divides,
-                      .slowdown = disk_slowdown(true)};
+                      .slowdown = disk_slowdown(true),
+                      .lane = &lane_};
     if (job_.checkpoint.kind == job::CheckpointKind::incremental) {
       if (whole) base_ = {};
       target.base = &base_;
@@ -54,7 +55,8 @@ SaveTarget Saver::target_of(std::int64_t step, bool last) {
   SaveTarget target{.folder = store_.folder_of(rank),
                     .leads = store_.leader_of(rank) == rank,
                     .divides = divides,
-                    .slowdown = disk_slowdown(false)};
+                    .slowdown = disk_slowdown(false),
+                    .lane = &lane_};
   if (job_.checkpoint.kind == job::CheckpointKind::peer) {
     target.to = store_.peers_of(rank);
     target.from = store_.kept_by(rank);

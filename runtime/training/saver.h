@@ -19,9 +19,14 @@ class Saver {
  public:
   /// `between`: all ranks, for copies to other nodes. `faults` null: none. The references must
   /// outlive this object.
-  Saver(const job::Job& job, const NodeStore& store, Communicator& between, Progress& progress,
-        FaultInjector* faults)
-      : job_(job), store_(store), between_(between), progress_(progress), faults_(faults) {}
+  Saver(const job::Job& job, const NodeStore& store, Communicator& between, Control& control,
+        Progress& progress, FaultInjector* faults)
+      : job_(job),
+        store_(store),
+        between_(between),
+        lane_(control.lane("checkpoint")),
+        progress_(progress),
+        faults_(faults) {}
 
   /// Call before steps run under a plan, which must outlive them.
   void use(PlacedPlan& plan);
@@ -42,6 +47,7 @@ class Saver {
   const job::Job& job_;
   const NodeStore& store_;
   Communicator& between_;
+  LaneProgress& lane_;
   Progress& progress_;
   FaultInjector* faults_;
   PlacedPlan* plan_ = nullptr;

@@ -84,7 +84,7 @@ class Trainer {
         evaluation_(job, data, control, progress_),
         checker_(job, control),
         between_(network_.communicator("files of checkpoints", all_ranks(control))),
-        saver_(job, store, *between_, progress_, faults_.get()) {
+        saver_(job, store, *between_, control, progress_, faults_.get()) {
     saver_.use(*current_);
     if (device_->asynchronous())
       tell_device();

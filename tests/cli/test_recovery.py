@@ -17,6 +17,11 @@ from recovery_case import SAVING, STEPS, RecoveryCase, sets
 
 
 class Recovery(RecoveryCase):
+    def saved_s(self, said):
+        """The seconds of each save that a run tells of, by step."""
+        lines = re.findall(r"step (\d+)/\d+  saved .*\(([0-9.]+) (\w+)\)", said)
+        return {int(step): float(value) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit] for step, value, unit in lines}
+
     @pytest.mark.soak
     def test_restart_ends_with_the_weights_of_an_undisturbed_run(self):
         self.whole("whole", 2, {})
@@ -289,8 +294,7 @@ class Recovery(RecoveryCase):
                 keys = {"train.steps": 40, "checkpoint.kind": kind, "recovery.restarts": 1, "train.out": str(self.tmp / out)}
                 command = ["train", self.job(), "--nproc", "2", *sets(SAVING | keys), "--faults", trace]
                 done = self.rehearse(*command)
-                lines = re.findall(r"step (\d+)/40  saved .*\(([0-9.]+) (\w+)\)", done.stdout)
-                seconds = {int(step): float(value) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit] for step, value, unit in lines}
+                seconds = self.saved_s(done.stdout)
                 before = statistics.median(seconds[step] for step in (5, 10, 15))
                 after = statistics.median(seconds[step] for step in (25, 30, 35))
                 self.assertGreater(after, 2 * before)
@@ -298,6 +302,22 @@ class Recovery(RecoveryCase):
                 self.whole("whole", 2, keys | {"train.out": str(self.tmp / "whole"), "recovery.restarts": 0})
                 self.assertEqual(self.state_of(out, 40), self.state_of("whole", 40))
                 shutil.rmtree(self.tmp / "whole")
+
+    @pytest.mark.soak
+    def test_saves_that_take_longer_than_the_timeouts(self):
+        """Neither the ranks that wait for the one that writes (full) nor training that waits for a save behind it (async) end the run."""
+        for kind in ("full", "async"):
+            with self.subTest(kind):
+                factor, slowest = 1.0, 0.0
+                while slowest < 8:  # seconds; a factor of 1 tells how long a save takes here
+                    factor *= 1 if slowest == 0 else max(2, 10 / slowest)
+                    trace = self.trace({"kind": "disk_slow", "step": 2, "factor": factor})
+                    keys = {"train.steps": 11, "checkpoint.kind": kind, "train.out": str(self.tmp / f"{kind}-{factor}")}
+                    keys |= {"run.timeout": "2s", "run.connect_timeout": "4s"}
+                    done = self.rehearse("train", self.job(), "--nproc", "2", *sets(SAVING | keys), "--faults", trace)
+                    saves = self.saved_s(done.stdout)
+                    slowest = max(saves.values())
+                self.assertEqual(list(saves), [5, 10, 11])
 
     def test_damaged_checkpoints_are_passed_over(self):
         """Nothing is lost but the steps since the newest checkpoint that is whole. All ranks stop for these checkpoints, so their order

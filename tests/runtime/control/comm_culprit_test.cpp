@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "runtime/control/handshake.h"
 #include "runtime/control/socket.h"
 #include "runtime/control/supervisor.h"
+#include "runtime/control/together.h"
 #include "tests/runtime/comm_ranks.h"
 
 namespace rehearse::runtime {
@@ -377,6 +379,40 @@ TEST(SoakCommControl, TimeInWhichARankWasSuspendedIsNotCountedAfterAVerdict) {
       },
       options);
   EXPECT_EQ(ended[0].text, "ended by itself");
+}
+
+// Two ranks work together, rank 1 on `work`, with less time to join and to move than that takes.
+std::vector<Ended> work_of_rank_1(const std::function<void(LaneProgress&)>& work) {
+  return run_ranks(2, [&](const Environment& environment) {
+    ControlOptions options = impatient();
+    options.join = Seconds(10);
+    Control control(environment, options);
+    LaneProgress& lane = control.lane("checkpoint");
+    lane.enter(LaneState::communicating, 8, none);
+    const auto mine = [&] {
+      if (environment.rank == 1) work(lane);
+    };
+    together(control, "checkpoint", mine, &lane);
+    lane.become(LaneState::idle);
+    control.finish();
+    return std::string("done");
+  });
+}
+
+TEST(SoakCommTogether, WorkThatPulsesMayOutlastEveryTimeout) {
+  const auto ended = work_of_rank_1([](LaneProgress& lane) {
+    for (const auto begin = Clock::now(); seconds_since(begin) < 12; lane.pulse())
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
+  for (const Ended& end : ended) EXPECT_EQ(end.text, "done");
+}
+
+TEST(SoakCommTogether, WorkThatHangsIsNamed) {
+  const auto ended = work_of_rank_1([](LaneProgress&) { pause(); });
+  EXPECT_EQ(ended[0].status, 1);
+  EXPECT_THAT(ended[0].text,
+              HasSubstr("makes no progress: lane checkpoint has been at step 9 for"));
+  EXPECT_THAT(ended[0].text, HasSubstr("rank 1 ("));
 }
 
 TEST(CommHang, WhoWaitsIsNotToBlame) {
