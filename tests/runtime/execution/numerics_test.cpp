@@ -36,9 +36,28 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-/// Entries of tensors, and how far each sum may differ because a rounding error decides which of
-/// two entries is sent.
-using Undecided = std::map<std::string, std::map<std::int64_t, double>>;
+/// Entries so near the cut of a selection that a rounding error decides which of them are sent.
+struct Undecided {
+  std::int64_t entries = 0;
+  double largest = 0;  // of their sizes
+};
+
+/// An entry that is sent later than in the reference has grown by then, and takes the place of
+/// another, which need not be near any cut. So it is known how many entries differ and how far, not
+/// which: one for each undecided entry, by what two selections send. SparseRuns compares to the
+/// bit.
+void expect_selects_alike(const reference::Weights& weights, const reference::Weights& reference,
+                          const Undecided& undecided, double lr) {
+  std::int64_t others = 0;
+  double furthest = 0;
+  for (const auto& [name, tensor] : reference) {
+    const at::Tensor apart = (weights.at(name) - tensor).abs();
+    others += (apart > tolerance).sum().item<std::int64_t>();
+    furthest = std::max(furthest, apart.max().item<double>());
+  }
+  EXPECT_LE(others, undecided.entries);
+  EXPECT_LE(furthest, tolerance + 2 * lr * undecided.largest);
+}
 
 /// `coded`: gradients are codes of a few bits. A rounding error may change a code, and so a weight
 /// by a whole step of the optimizer. QuantisedRuns compares such runs to the bit.
@@ -53,17 +72,9 @@ void expect_follows(const job::Job& job, const TrainedRun& run, const ReferenceR
   EXPECT_NEAR(global_norm(weights) / global_norm(reference.weights), 1, near);
   EXPECT_NEAR(run.validation_loss / reference.validation_loss, 1, near);
   if (job.plan.optimizer == plan::Optimizer::sgd && !coded) {
-    reference::Weights near_reference = reference.weights;
-    for (const auto& [name, entries] : undecided) {
-      at::Tensor& tensor = near_reference.at(name) = near_reference.at(name).clone();
-      const auto found = weights.at(name).contiguous();
-      for (const auto& [entry, sum] : entries) {
-        const float most = static_cast<float>(job.train.lr * sum);
-        float& value = tensor.view(-1).data_ptr<float>()[entry];
-        value = std::clamp(found.view(-1).data_ptr<float>()[entry], value - most, value + most);
-      }
-    }
-    const auto [difference, name] = worst_difference(weights, near_reference);
+    if (undecided.entries > 0)
+      return expect_selects_alike(weights, reference.weights, undecided, job.train.lr);
+    const auto [difference, name] = worst_difference(weights, reference.weights);
     EXPECT_LE(difference, tolerance) << name;
   }
 }
@@ -106,9 +117,10 @@ class TopK {
           return std::fabs(residual[a]) > std::fabs(residual[b]);
         });
         const auto size = [&](std::int64_t i) { return std::fabs(residual[order[i]]); };
-        if (keep < std::ssize(order) && size(keep - 1) - size(keep) < tolerance * size(keep))
-          for (const std::int64_t i : {keep - 1, keep})
-            undecided_[where[order[i]].first][where[order[i]].second] += size(i);
+        if (keep < std::ssize(order) && size(keep - 1) - size(keep) < 10 * tolerance * size(keep)) {
+          undecided_.entries += 2;
+          undecided_.largest = std::max<double>(undecided_.largest, size(keep));
+        }
         for (std::int64_t i = 0; i < keep; ++i) {
           const auto& [name, element] = where[order[i]];
           sum.at(name).view(-1).data_ptr<float>()[element] += residual[order[i]];
@@ -117,7 +129,7 @@ class TopK {
       }
     return sum;
   }
-  /// Of all sums so far. SparseRuns compares such runs to the bit.
+  /// Of all selections so far.
   const Undecided& undecided() const { return undecided_; }
 
  private:
