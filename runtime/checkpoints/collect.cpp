@@ -8,6 +8,7 @@
 
 #include "engine/base/errors.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/safetensors.h"
 #include "runtime/control/together.h"
 
 namespace rehearse::runtime {
@@ -24,7 +25,7 @@ Buffer bytes_of(std::vector<char>& bytes) {
 /// Calls `move` with a buffer for each piece of a file, in order. Both ends cut it alike.
 void in_pieces(std::int64_t bytes, const std::function<void()>& alive,
                const std::function<void(std::vector<char>&)>& move) {
-  constexpr std::int64_t most = std::int64_t{64} << 20;
+  constexpr auto most = static_cast<std::int64_t>(file_piece);
   std::vector<char> piece;
   for (std::int64_t left = bytes; left > 0; left -= most) {
     piece.resize(static_cast<std::size_t>(std::min(left, most)));

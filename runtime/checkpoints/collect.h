@@ -25,8 +25,8 @@ void collect(const NodeStore& store, const HeldByAll& held, Control& control,
              Communicator& between);
 
 /// Sends a file to one member of a communicator, and receives one of `bytes`. They call `alive`, if
-/// there is one, after each piece of 64 MiB. A file that cannot be read or written is moved to its
-/// end all the same, so that the other member does not wait, and then throws BackendError.
+/// there is one, after each piece (file_piece). A file that cannot be read or written is moved to
+/// its end all the same, so that the other member does not wait, and then throws BackendError.
 void send_file(Communicator& between, const std::string& path, Id to,
                const std::function<void()>& alive = {});
 void receive_file(Communicator& between, const std::string& path, std::int64_t bytes, Id from,

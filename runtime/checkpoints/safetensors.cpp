@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t piece = std::size_t{64} << 20, unsynced = std::size_t{1} << 30;  // bytes
+constexpr std::size_t unsynced = std::size_t{1} << 30;  // bytes
 
 constexpr std::array<std::pair<program::DType, const char*>, 5> dtype_names = {
     {{program::DType::f32, "F32"},
@@ -123,7 +123,7 @@ FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
   std::size_t written = 0, synced = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-      const auto now = bytes.first(std::min(piece, bytes.size()));
+      const auto now = bytes.first(std::min(file_piece, bytes.size()));
       bytes = bytes.subspan(now.size());
       written += now.size();
       checksum.add(now);

@@ -30,9 +30,13 @@ struct FileSum {
   std::uint64_t checksum = 0;
 };
 
+/// Files are written, and copied to other nodes, in pieces of so many bytes. Each is a sign of
+/// life.
+inline constexpr std::size_t file_piece = std::size_t{64} << 20;
+
 /// Writes the file and returns when it is on disk. Throws BackendError that names the file and the
-/// system's error (no space left on device, ...). Calls `alive`, if there is one, after each piece
-/// of 64 MiB; no more than 1 GiB waits for the disk at the end.
+/// system's error (no space left on device, ...). Calls `alive`, if there is one, after each piece;
+/// no more than 1 GiB waits for the disk at the end.
 FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
                           const std::map<std::string, std::string>& metadata = {},
                           const std::function<void()>& alive = {});
