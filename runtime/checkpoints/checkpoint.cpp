@@ -94,7 +94,8 @@ void copy_to_peers(const SaveTarget& target, const fs::path& folder,
     try {
       for (const Id rank : target.to)
         if (has_file(c.rank))
-          send_file(*target.between, (folder / shard_name(c.rank)).string(), process(rank), alive);
+          send_file(*target.between, (folder / shard_name(c.rank)).string(),
+                    sum_of(sums[process(c.rank)]).bytes, process(rank), alive);
     } catch (...) {
       failed = std::current_exception();
     }

@@ -78,6 +78,8 @@ struct LoadOptions {
   double slowdown = 1;  // on purpose, reading takes so many times as long
   /// Gets a sentence about state that this program does not have.
   std::function<void(const std::string&)> tell = {};
+  /// Called again and again while files are read: a sign of life.
+  std::function<void()> alive = {};
 };
 
 /// Fills the state from a checkpoint and returns the step to go on with. Every rank calls it and

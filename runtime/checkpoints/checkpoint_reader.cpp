@@ -17,13 +17,17 @@
 
 namespace rehearse::runtime {
 
-CheckpointReader::CheckpointReader(const std::string& folder)
-    : CheckpointReader(folder, read_manifest(folder)) {
+CheckpointReader::CheckpointReader(const std::string& folder, std::function<void()> alive)
+    : CheckpointReader(folder, read_manifest(folder), std::move(alive)) {
   if (manifest_.base) open_base();
 }
 
-CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest)
-    : folder_(folder), manifest_(std::move(manifest)), files_(manifest_.shards.size()) {
+CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest,
+                                   std::function<void()> alive)
+    : folder_(folder),
+      manifest_(std::move(manifest)),
+      alive_(std::move(alive)),
+      files_(manifest_.shards.size()) {
   for (std::size_t shard = 0; shard < manifest_.shards.size(); ++shard)
     for (const tensors::PartKey& key : manifest_.shards[shard].parts)
       places_[{key.kind, key.tensor}].push_back({key, shard});
@@ -58,7 +62,7 @@ void CheckpointReader::open_base() {
                               return one.file == other.file && one.parts == other.parts;
                             }))
       refuse("it has other parts");
-    base_.reset(new CheckpointReader(path, std::move(found)));
+    base_.reset(new CheckpointReader(path, std::move(found), alive_));
   });
 }
 
@@ -166,11 +170,12 @@ std::string CheckpointReader::path_of(std::size_t shard) const {
 const SafetensorsFile& CheckpointReader::file_of(std::size_t shard) {
   std::unique_ptr<SafetensorsFile>& file = files_[shard];
   if (file == nullptr)
-    file = std::make_unique<SafetensorsFile>(path_of(shard), manifest_.shards[shard].sum);
+    file = std::make_unique<SafetensorsFile>(path_of(shard), manifest_.shards[shard].sum, alive_);
   return *file;
 }
 
 TensorEntry CheckpointReader::read(const Place& place, std::vector<std::byte>& changed) {
+  if (alive_) alive_();
   if (base_ == nullptr) return entry_of(place);
   TensorEntry entry = of_base([&] { return base_->entry_of(place); });
   changed = with_changes(place.key, entry, file_of(place.shard).tensors(), path_of(place.shard));

@@ -3,6 +3,7 @@
 // base; an error about the base names both.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,8 +19,9 @@ namespace rehearse::runtime {
 class CheckpointReader {
  public:
   /// Reads the manifest, and that of its base. Throws InputError as read_manifest does, and when
-  /// the base is missing, damaged or another one.
-  explicit CheckpointReader(const std::string& folder);
+  /// the base is missing, damaged or another one. Reading calls `alive`, if there is one, with each
+  /// piece of a file that it checks and each part of a tensor.
+  explicit CheckpointReader(const std::string& folder, std::function<void()> alive = {});
 
   const Manifest& manifest() const { return manifest_; }
   /// The step with which a free-running rank goes on: its own next step if the checkpoint has one,
@@ -45,7 +47,7 @@ class CheckpointReader {
   void verify(std::size_t shard);
 
  private:
-  CheckpointReader(const std::string& folder, Manifest manifest);
+  CheckpointReader(const std::string& folder, Manifest manifest, std::function<void()> alive);
   void open_base();
   /// Runs `read` on the base; an error says whose base it is.
   template <class F>
@@ -62,6 +64,7 @@ class CheckpointReader {
 
   std::string folder_;
   Manifest manifest_;
+  std::function<void()> alive_;
   std::map<std::pair<tensors::StorageKind, std::string>, std::vector<Place>> places_ = {};
   std::vector<std::unique_ptr<SafetensorsFile>> files_ = {};  // by shard; null: not opened yet
   std::unique_ptr<CheckpointReader> base_ = {};  // with the same shards; null: this one is whole

@@ -30,8 +30,28 @@ void in_pieces(std::int64_t bytes, const std::function<void()>& alive,
   for (std::int64_t left = bytes; left > 0; left -= most) {
     piece.resize(static_cast<std::size_t>(std::min(left, most)));
     move(piece);
-    if (alive) alive();
+    alive();
   }
+}
+
+std::streamsize length_of(const std::vector<char>& piece) {
+  return static_cast<std::streamsize>(piece.size());
+}
+
+[[noreturn]] void fail(const std::string& path, const char* what) {
+  throw BackendError(fmt::format("{}: cannot be {}", path, what));
+}
+
+void copy_file(const std::string& from, const std::string& to, std::int64_t bytes,
+               const std::function<void()>& alive) {
+  std::ifstream in(from, std::ios::binary);
+  std::ofstream out(to, std::ios::binary);
+  in_pieces(bytes, alive, [&](std::vector<char>& piece) {
+    in.read(piece.data(), length_of(piece));
+    out.write(piece.data(), length_of(piece));
+  });
+  if (!in) fail(from, "read");
+  if (!out.flush()) fail(to, "written");
 }
 
 const HeldCheckpoint* find(const std::vector<HeldCheckpoint>& all, std::uint64_t identity) {
@@ -41,24 +61,24 @@ const HeldCheckpoint* find(const std::vector<HeldCheckpoint>& all, std::uint64_t
 
 }  // namespace
 
-void send_file(Communicator& between, const std::string& path, Id to,
+void send_file(Communicator& between, const std::string& path, std::int64_t bytes, Id to,
                const std::function<void()>& alive) {
   std::ifstream in(path, std::ios::binary);
-  in_pieces(static_cast<std::int64_t>(fs::file_size(path)), alive, [&](std::vector<char>& bytes) {
-    in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    between.send(bytes_of(bytes), static_cast<int>(to));
+  in_pieces(bytes, alive, [&](std::vector<char>& piece) {
+    in.read(piece.data(), length_of(piece));
+    between.send(bytes_of(piece), static_cast<int>(to));
   });
-  if (!in) throw BackendError(fmt::format("{}: cannot be read", path));
+  if (!in) fail(path, "read");
 }
 
 void receive_file(Communicator& between, const std::string& path, std::int64_t bytes, Id from,
                   const std::function<void()>& alive) {
   std::ofstream out(path, std::ios::binary);
-  in_pieces(bytes, alive, [&](std::vector<char>& text) {
-    between.recv(bytes_of(text), static_cast<int>(from));
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  in_pieces(bytes, alive, [&](std::vector<char>& piece) {
+    between.recv(bytes_of(piece), static_cast<int>(from));
+    out.write(piece.data(), length_of(piece));
   });
-  if (!out.flush()) throw BackendError(fmt::format("{}: cannot be written", path));
+  if (!out.flush()) fail(path, "written");
 }
 
 HeldByAll gather_held(const NodeStore& store, std::optional<std::int64_t> until, Control& control) {
@@ -79,8 +99,8 @@ HeldByAll gather_held(const NodeStore& store, std::optional<std::int64_t> until,
   return held;
 }
 
-void collect(const NodeStore& store, const HeldByAll& held, Control& control,
-             Communicator& between) {
+void collect(const NodeStore& store, const HeldByAll& held, Control& control, Communicator& between,
+             LaneProgress& lane) {
   const auto rank = static_cast<Id>(control.environment().rank);
   std::vector<Id> leaders;
   std::map<std::string, std::int64_t> files;
@@ -103,22 +123,25 @@ void collect(const NodeStore& store, const HeldByAll& held, Control& control,
   for (const auto& [file, bytes] : files)
     if (file != manifest_name) order.push_back(file);
   order.emplace_back(manifest_name);
-  together(control, "checkpoint from nodes", [&] {
+  const auto alive = [&] { lane.pulse(); };
+  const auto bring = [&] {
+    lane.become(LaneState::communicating);
     for (const Id leader : leaders) {
       const fs::path folder = checkpoint_path(store.folder_of(leader), held.newest->step);
       if (leader == rank) fs::create_directories(folder);
       for (const std::string& file : order) {
-        const fs::path path = folder / file;
-        const std::string here = seen_by(leader, file);
+        const std::string path = (folder / file).string(), here = seen_by(leader, file);
+        const std::int64_t bytes = files.at(file);
         if (here.empty() && rank == source.at(file))
-          send_file(between, seen_by(rank, file), leader);
+          send_file(between, seen_by(rank, file), bytes, leader, alive);
         else if (here.empty() && rank == leader)
-          receive_file(between, path.string(), files.at(file), source.at(file));
-        else if (rank == leader && here != path.string())
-          fs::copy_file(here, path, fs::copy_options::overwrite_existing);
+          receive_file(between, path, bytes, source.at(file), alive);
+        else if (rank == leader && here != path)
+          copy_file(here, path, bytes, alive);
       }
     }
-  });
+  };
+  together(control, "checkpoint from nodes", bring, &lane);
 }
 
 }  // namespace rehearse::runtime

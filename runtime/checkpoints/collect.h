@@ -1,5 +1,6 @@
 // Brings a checkpoint that nodes keep in parts together on every node that runs ranks.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,16 +21,17 @@ HeldByAll gather_held(const NodeStore& store, std::optional<std::int64_t> until,
 
 /// Puts every file of `held.newest` into the folder of every node: a copy of what the host sees,
 /// else a transfer from the lowest leader that sees it. Every rank calls it; `between` has all
-/// ranks. Throws BackendError when a file cannot be written.
-void collect(const NodeStore& store, const HeldByAll& held, Control& control,
-             Communicator& between);
+/// ranks. `lane` tells the others of each piece, so that it may take longer than any timeout.
+/// Throws BackendError when a file cannot be written.
+void collect(const NodeStore& store, const HeldByAll& held, Control& control, Communicator& between,
+             LaneProgress& lane);
 
-/// Sends a file to one member of a communicator, and receives one of `bytes`. They call `alive`, if
-/// there is one, after each piece (file_piece). A file that cannot be read or written is moved to
-/// its end all the same, so that the other member does not wait, and then throws BackendError.
-void send_file(Communicator& between, const std::string& path, Id to,
-               const std::function<void()>& alive = {});
+/// Sends a file of `bytes` to one member of a communicator, and receives one. They call `alive`
+/// after each piece (file_piece). A file that cannot be read or written is moved to its end all the
+/// same, so that the other member does not wait, and then throws BackendError.
+void send_file(Communicator& between, const std::string& path, std::int64_t bytes, Id to,
+               const std::function<void()>& alive);
 void receive_file(Communicator& between, const std::string& path, std::int64_t bytes, Id from,
-                  const std::function<void()>& alive = {});
+                  const std::function<void()>& alive);
 
 }  // namespace rehearse::runtime

@@ -129,7 +129,8 @@ void export_weights(const std::string& checkpoint, const model::ModelSpec& model
   write_safetensors(path, table, {{"format", "pt"}});
 }
 
-void import_weights(const std::string& path, const ExecutorContext& context, Executor& executor) {
+void import_weights(const std::string& path, const ExecutorContext& context, Executor& executor,
+                    const std::function<void()>& alive) {
   const model::ModelSpec& model = context.model;
   const WeightFiles files(path);
   refuse_extra(files, path, model);
@@ -158,6 +159,7 @@ void import_weights(const std::string& path, const ExecutorContext& context, Exe
         const std::int64_t begin = std::max(slot.begin, piece.offset);
         const std::int64_t end = std::min(slot.end, piece.offset + piece.end - piece.begin);
         if (begin >= end) continue;
+        if (alive) alive();
         const model::TensorSpec& spec = *slot.spec;
         const TensorEntry& entry = find(spec);
         const OuterTensor outer = outer_tensor(model, spec);

@@ -3,6 +3,7 @@
 // heads are not a dimension of their own; our vocabulary tables are padded with rows that are no
 // token; GPT-2's linear layers are "Conv1D", stored (in, out), and ours (out, in).
 #pragma once
+#include <functional>
 #include <string>
 
 #include "engine/model/model.h"
@@ -19,6 +20,7 @@ void export_weights(const std::string& checkpoint, const model::ModelSpec& model
 /// index (model.safetensors.index.json) names. The rest of the state must be as `initialise` left
 /// it. Throws InputError that names a tensor that is missing, that has another shape than the
 /// model's, or that the model does not have.
-void import_weights(const std::string& path, const ExecutorContext& context, Executor& executor);
+void import_weights(const std::string& path, const ExecutorContext& context, Executor& executor,
+                    const std::function<void()>& alive = {});
 
 }  // namespace rehearse::runtime

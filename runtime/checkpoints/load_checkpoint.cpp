@@ -88,7 +88,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   const auto left = [&](job::LeftState what) {
     return std::ranges::find(options.without, what) != options.without.end();
   };
-  CheckpointReader reader(checkpoint);
+  CheckpointReader reader(checkpoint, options.alive);
   const Manifest& manifest = reader.manifest();
   const std::string path = (std::filesystem::path(checkpoint) / manifest_name).string();
   if (manifest.model != c.model.name)
@@ -102,10 +102,13 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   // before the run goes on.
   const auto rank = static_cast<std::size_t>(c.control.environment().rank);
   const auto ranks = static_cast<std::size_t>(c.control.environment().world_size);
-  slowed(options.slowdown, [&] {
-    for (std::size_t shard = rank; shard < manifest.shards.size(); shard += ranks)
-      reader.verify(shard);
-  });
+  slowed(
+      options.slowdown,
+      [&] {
+        for (std::size_t shard = rank; shard < manifest.shards.size(); shard += ranks)
+          reader.verify(shard);
+      },
+      options.alive);
   const std::int64_t step = manifest.step;
   executor.skipped_updates(manifest.skipped_updates);
   // With other workers, no rank has the samples that it had: each goes on with those of this step.
@@ -144,10 +147,13 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
               : tensors::place_of(c.linked.program,
                                   executor.maps()[c.rank].storages[part.storage].own, c.rank)
                     .count;
-      slowed(options.slowdown, [&] {
-        last = {whole,
-                tensor_for(reader, whole, known ? spec->second.tensor : nullptr, dtype, copies)};
-      });
+      slowed(
+          options.slowdown,
+          [&] {
+            last = {whole, tensor_for(reader, whole, known ? spec->second.tensor : nullptr, dtype,
+                                      copies)};
+          },
+          options.alive);
     }
     // Missing residuals and rank-local state keep their initial values: a layer that was sent whole
     // has no residual, and a rank that is new has no threshold of a select.

@@ -67,9 +67,9 @@ std::int64_t steps_told(const std::string& folder) {
 }
 
 /// What is wrong with the files of a checkpoint; empty: nothing.
-std::string damage_of(const std::string& checkpoint) {
+std::string damage_of(const std::string& checkpoint, const std::function<void()>& alive = {}) {
   try {
-    CheckpointReader reader(checkpoint);
+    CheckpointReader reader(checkpoint, alive);
     for (std::size_t shard = 0; shard < reader.manifest().shards.size(); ++shard)
       reader.verify(shard);
     return "";
@@ -214,12 +214,13 @@ void rewind_run(const std::string& folder, std::int64_t step, bool checked) {
   write_durably(path, kept);
 }
 
-std::string undamaged_checkpoint_before(const std::string& checkpoint) {
-  if (damage_of(checkpoint).empty()) return "";
+std::string undamaged_checkpoint_before(const std::string& checkpoint,
+                                        const std::function<void()>& alive) {
+  if (damage_of(checkpoint, alive).empty()) return "";
   const fs::path path = checkpoint;
   const std::string folder = path.parent_path().empty() ? "." : path.parent_path().string();
   for (const std::string& other : checkpoints_in(folder) | std::views::reverse)
-    if (checkpoint_step(other) < checkpoint_step(path) && damage_of(other).empty())
+    if (checkpoint_step(other) < checkpoint_step(path) && damage_of(other, alive).empty())
       return fmt::format("; the one before it is whole: --resume-from {}", other);
   return "";
 }

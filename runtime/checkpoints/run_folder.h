@@ -3,6 +3,7 @@
 // on from step k first removes what was written after it, so that every step is there once.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,7 +51,9 @@ void keep_newest(const std::string& folder);
 void rewind_run(const std::string& folder, std::int64_t step, bool checked);
 
 /// The end of an error about a damaged checkpoint: the newest undamaged checkpoint before it in its
-/// folder. Empty when there is none, or when `checkpoint` is not damaged.
-std::string undamaged_checkpoint_before(const std::string& checkpoint);
+/// folder. Empty when there is none, or when `checkpoint` is not damaged. Calls `alive`, if there
+/// is one, while it reads.
+std::string undamaged_checkpoint_before(const std::string& checkpoint,
+                                        const std::function<void()>& alive = {});
 
 }  // namespace rehearse::runtime

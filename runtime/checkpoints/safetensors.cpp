@@ -96,6 +96,13 @@ class Checksum {
   std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
+/// Calls `use` with each piece, in order.
+void in_pieces(std::span<const std::byte> bytes,
+               const std::function<void(std::span<const std::byte>)>& use) {
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(file_piece, bytes.size())))
+    use(bytes.first(std::min(file_piece, bytes.size())));
+}
+
 }  // namespace
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes) {
@@ -122,18 +129,16 @@ FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
   Checksum checksum;
   std::size_t written = 0, synced = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const auto now = bytes.first(std::min(file_piece, bytes.size()));
-      bytes = bytes.subspan(now.size());
-      written += now.size();
-      checksum.add(now);
-      file.write(now);
+    in_pieces(bytes, [&](std::span<const std::byte> piece) {
+      written += piece.size();
+      checksum.add(piece);
+      file.write(piece);
       if (written - synced >= unsynced) {
         file.sync();
         synced = written;
       }
       if (alive) alive();
-    }
+    });
   };
   put(std::as_bytes(std::span(&length, 1)));
   put(std::as_bytes(std::span(text)));
@@ -165,7 +170,8 @@ std::optional<std::size_t> bytes_of(const TensorEntry& tensor) {
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(std::string path, std::optional<FileSum> sum)
+SafetensorsFile::SafetensorsFile(std::string path, std::optional<FileSum> sum,
+                                 const std::function<void()>& alive)
     : path_(std::move(path)) {
   const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw InputError(fmt::format("{}: {}", path_, std::strerror(errno)));
@@ -185,7 +191,13 @@ SafetensorsFile::SafetensorsFile(std::string path, std::optional<FileSum> sum)
           fmt::format("{}: {}: it has {} bytes, the manifest says {}", path_,
                       bytes_ < static_cast<std::size_t>(sum->bytes) ? "truncated" : "damaged",
                       bytes_, sum->bytes));
-    if (sum && checksum_of({bytes, bytes_}) != sum->checksum)
+    Checksum checksum;
+    if (sum)
+      in_pieces({bytes, bytes_}, [&](std::span<const std::byte> piece) {
+        checksum.add(piece);
+        if (alive) alive();
+      });
+    if (sum && checksum.value() != sum->checksum)
       throw InputError(fmt::format(
           "{}: its checksum is not the one in the manifest: damaged or changed", path_));
     std::uint64_t length = 0;

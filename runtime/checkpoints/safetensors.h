@@ -30,8 +30,8 @@ struct FileSum {
   std::uint64_t checksum = 0;
 };
 
-/// Files are written, and copied to other nodes, in pieces of so many bytes. Each is a sign of
-/// life.
+/// Files are written, checked, and copied to other nodes in pieces of so many bytes. Each is a sign
+/// of life.
 inline constexpr std::size_t file_piece = std::size_t{64} << 20;
 
 /// Writes the file and returns when it is on disk. Throws BackendError that names the file and the
@@ -42,10 +42,12 @@ FileSum write_safetensors(const std::string& path, const TensorTable& tensors,
                           const std::function<void()>& alive = {});
 
 /// A memory-mapped safetensors file. Throws InputError that names the file: missing, truncated,
-/// another length or checksum than `sum`, not this format, offsets that do not fit.
+/// another length or checksum than `sum`, not this format, offsets that do not fit. While it
+/// compares the checksum it calls `alive`, if there is one, after each piece.
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(std::string path, std::optional<FileSum> sum = {});
+  explicit SafetensorsFile(std::string path, std::optional<FileSum> sum = {},
+                           const std::function<void()>& alive = {});
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;

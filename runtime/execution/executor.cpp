@@ -191,7 +191,7 @@ struct Executor::Impl {
   }
 
   void clear();
-  void initialise();
+  void initialise(const std::function<void()>& alive);
   /// A weight of this rank becomes wrong: one that its Update writes, if it has any.
   void corrupt(double factor, std::int64_t step);
 
@@ -255,7 +255,7 @@ void Executor::Impl::clear() {
   }
 }
 
-void Executor::Impl::initialise() {
+void Executor::Impl::initialise(const std::function<void()>& alive) {
   clear();
   const tensors::RankMap& map = maps[c.rank];
   std::map<Id, std::vector<std::pair<Id, tensors::ParamPiece>>> by_group;  // (storage, piece)s
@@ -267,6 +267,7 @@ void Executor::Impl::initialise() {
         by_group[piece.group].emplace_back(s, piece);
   }
   for (const auto& [group, places] : by_group) {
+    if (alive) alive();
     const at::Tensor flat =
         at::empty({elements_of(c.model.groups[group], map.tp_size)}, at::kFloat);
     rehearse::models::initialise(c.model, group, map.tp_size, map.tp_rank, c.train.seed, flat);
@@ -285,8 +286,8 @@ Executor::Executor(const ExecutorContext& context, const std::vector<std::byte*>
     : impl_(std::make_unique<Impl>(context, given)) {}
 Executor::~Executor() = default;
 
-void Executor::initialise() {
-  impl_->initialise();
+void Executor::initialise(const std::function<void()>& alive) {
+  impl_->initialise(alive);
   impl_->own_step.reset();
   impl_->operations.skipped_updates(0);
 }

@@ -70,8 +70,8 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   /// Fills weights (and masters) from train.seed, loss scales with their initial value, and all
-  /// other state and buffers with 0.
-  void initialise();
+  /// other state and buffers with 0. Calls `alive`, if there is one, with each layer.
+  void initialise(const std::function<void()>& alive = {});
   /// Like `initialise`, but weights become 0.
   void clear();
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -10,9 +11,12 @@
 #include <thread>
 
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 #include "runtime/checkpoints/manifest.h"
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/control/together.h"
+#include "runtime/device/accelerator.h"
+#include "runtime/device/load_device.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -54,6 +58,27 @@ void set_threads(const job::Job& job, const Environment& environment) {
   mallopt(M_TRIM_THRESHOLD, -1);
 }
 
+std::vector<std::string> about_device(const job::Job& job, Device& device,
+                                      const Executor& executor) {
+  if (!device.asynchronous()) {
+    if (!has_gpu() || job.run.device != "auto") return {};
+    return {
+        "trains on the CPU; run.device=cuda trains on this machine's GPUs, which no test has done "
+        "so far"};
+  }
+  std::vector<std::string> sentences = {fmt::format("trains on the device {}", device.name())};
+  if (device.accelerator() == nullptr) return sentences;
+  if (const std::vector<std::string> host_work = executor.host_work(); !host_work.empty())
+    sentences.push_back(fmt::format("the device has no kernel for {}: the host computes that",
+                                    fmt::join(host_work, ", ")));
+  if (const auto stated = job.plan.exchange.collective; stated != program::Algorithm::automatic)
+    sentences.push_back(
+        fmt::format("NCCL chooses its algorithms itself, so method.collective = \"{}\" decides "
+                    "predictions alone (NCCL_ALGO restricts NCCL)",
+                    name_of(stated)));
+  return sentences;
+}
+
 void check_slow_factor(const job::Job& job, const link::LinkedProgram& linked) {
   if (job.recovery.slow_factor > 0 && linked.mailboxes)
     throw InputError(
@@ -62,11 +87,12 @@ void check_slow_factor(const job::Job& job, const link::LinkedProgram& linked) {
                     job.recovery.slow_factor, job.plan.method));
 }
 
-void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read) {
+void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read,
+                        const std::function<void()>& alive) {
   try {
     read();
   } catch (const InputError& error) {
-    throw InputError(error.what() + undamaged_checkpoint_before(checkpoint));
+    throw InputError(error.what() + undamaged_checkpoint_before(checkpoint, alive));
   }
 }
 

@@ -3,10 +3,13 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/job/job.h"
 #include "runtime/checkpoints/collect.h"
 #include "runtime/control/control.h"
+#include "runtime/device/device.h"
+#include "runtime/execution/executor.h"
 #include "runtime/training/train.h"
 
 namespace rehearse::runtime {
@@ -28,12 +31,17 @@ RunStart find_start(const job::Job& job, const TrainOptions& options, const Node
 
 /// How many threads kernels of this rank use, and how its process keeps memory.
 void set_threads(const job::Job& job, const Environment& environment);
+/// What users must know of the device that the run trains on: sentences.
+std::vector<std::string> about_device(const job::Job& job, Device& device,
+                                      const Executor& executor);
 /// Throws InputError when recovery.slow_factor is set and ranks of the program do not wait for each
 /// other.
 void check_slow_factor(const job::Job& job, const link::LinkedProgram& linked);
 
 /// Runs `read`, which reads a checkpoint. If `read` throws InputError because the checkpoint is
-/// damaged, adds to the message which checkpoint to use instead.
-void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read);
+/// damaged, adds to the message which checkpoint to use instead. Calls `alive`, if there is one,
+/// while it looks for that.
+void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read,
+                        const std::function<void()>& alive = {});
 
 }  // namespace rehearse::runtime

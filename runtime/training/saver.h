@@ -17,14 +17,14 @@ namespace rehearse::runtime {
 
 class Saver {
  public:
-  /// `between`: all ranks, for copies to other nodes. `faults` null: none. The references must
-  /// outlive this object.
-  Saver(const job::Job& job, const NodeStore& store, Communicator& between, Control& control,
+  /// `between`: all ranks, for copies to other nodes. `lane` tells the others of a save's progress.
+  /// `faults` null: none. The references must outlive this object.
+  Saver(const job::Job& job, const NodeStore& store, Communicator& between, LaneProgress& lane,
         Progress& progress, FaultInjector* faults)
       : job_(job),
         store_(store),
         between_(between),
-        lane_(control.lane("checkpoint")),
+        lane_(lane),
         progress_(progress),
         faults_(faults) {}
 

@@ -1,7 +1,6 @@
 #include "runtime/training/train.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +11,6 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
-#include "engine/base/names.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/planner.h"
 #include "runtime/checkpoints/checkpoint.h"
@@ -84,29 +82,12 @@ class Trainer {
         evaluation_(job, data, control, progress_),
         checker_(job, control),
         between_(network_.communicator("files of checkpoints", all_ranks(control))),
-        saver_(job, store, *between_, control, progress_, faults_.get()) {
+        files_(control.lane("checkpoint")),
+        saver_(job, store, *between_, files_, progress_, faults_.get()) {
     saver_.use(*current_);
-    if (device_->asynchronous())
-      tell_device();
-    else if (has_gpu() && job.run.device == "auto")
-      progress_.say(
-          "trains on the CPU; run.device=cuda trains on this machine's GPUs, which no test has "
-          "done so far");
+    for (const std::string& sentence : about_device(job, *device_, current_->executor))
+      progress_.say(sentence);
     if (faults_ != nullptr) faults_->on_node_death([this] { lose_node(job_, store_, control_); });
-  }
-
-  void tell_device() {
-    progress_.say(fmt::format("trains on the device {}", device_->name()));
-    if (device_->accelerator() == nullptr) return;
-    const std::vector<std::string> host_work = current_->executor.host_work();
-    if (!host_work.empty())
-      progress_.say(fmt::format("the device has no kernel for {}: the host computes that",
-                                fmt::join(host_work, ", ")));
-    if (const auto stated = job_.plan.exchange.collective; stated != program::Algorithm::automatic)
-      progress_.say(
-          fmt::format("NCCL chooses its algorithms itself, so method.collective = \"{}\" "
-                      "decides predictions alone (NCCL_ALGO restricts NCCL)",
-                      name_of(stated)));
   }
 
   TrainSummary run() {
@@ -168,26 +149,33 @@ class Trainer {
   /// Fills the state from the seed, a checkpoint or imported weights. Returns the first step.
   std::int64_t begin() {
     std::int64_t step = 0;
-    // A checkpoint has all weights: drawing them as well would take seconds for a large model.
     Executor& executor = current_->executor;
-    start_.checkpoint.empty() ? executor.initialise() : executor.clear();
     for (const PassedOver& one : start_.passed) progress_.say(describe(one));
-    together(control_, "state to begin with", [&] {
-      if (start_.held.newest) collect(store_, start_.held, control_, *between_);
+    files_.enter(LaneState::communicating, 0, none);
+    const auto alive = [&] { files_.pulse(); };
+    if (start_.held.newest) collect(store_, start_.held, control_, *between_, files_);
+    const auto load = [&] {
+      if (faults_ != nullptr && start_.within)
+        faults_->recovering(read_manifest(start_.checkpoint).step);
+      const double slow = faults_ ? faults_->disk_slowdown(!start_.held.newest) : 1;
+      step = load_checkpoint(start_.checkpoint, current_->context, executor,
+                             {.without = job_.recovery.without,
+                              .slowdown = slow,
+                              .tell = [&](const std::string& text) { progress_.say(text); },
+                              .alive = alive});
+    };
+    const auto fill = [&] {
       if (!start_.checkpoint.empty()) {
-        reading_checkpoint(start_.checkpoint, [&] {
-          if (faults_ != nullptr && start_.within)
-            faults_->recovering(read_manifest(start_.checkpoint).step);
-          const double slow = faults_ ? faults_->disk_slowdown(!start_.held.newest) : 1;
-          step = load_checkpoint(start_.checkpoint, current_->context, executor,
-                                 {.without = job_.recovery.without,
-                                  .slowdown = slow,
-                                  .tell = [&](const std::string& text) { progress_.say(text); }});
-        });
-      } else if (!options_.import_weights.empty()) {
-        import_weights(options_.import_weights, current_->context, current_->executor);
+        executor.clear();  // drawing weights that the checkpoint has would take time
+        reading_checkpoint(start_.checkpoint, load, alive);
+        return;
       }
-    });
+      executor.initialise(alive);
+      if (!options_.import_weights.empty())
+        import_weights(options_.import_weights, current_->context, executor, alive);
+    };
+    together(control_, "state to begin with", fill, &files_);
+    files_.become(LaneState::idle);
     return step;
   }
 
@@ -352,6 +340,7 @@ class Trainer {
   Evaluation evaluation_;
   Checker checker_;
   std::unique_ptr<Communicator> between_;
+  LaneProgress& files_;  // reads and writes outside of steps: weights to begin with, checkpoints
   Saver saver_;
   std::int64_t sent_before_ = 0;    // bytes sent under earlier plans and by migrations
   std::int64_t asked_step_ = 0;     // the step at which the policy was last asked

@@ -15,6 +15,20 @@ train = {{ global_batch = 8, steps = {steps}, lr = 1e-2, data = "{tokens}", out 
 run = {{ threads = 1, timeout = "10min" }}
 """
 
+TWO_NODES = """summary = "two nodes of two ranks"
+source = "a test"
+[[nodes]]
+count = 2
+devices = ["CPU core", "CPU core"]
+host_memory = "8GB"
+host_link = "5GB/s"
+parts = ["nic"]
+links = [
+  { from = "gpu*", to = "nic", bandwidth = "5GB/s", latency = "1us" },
+  { from = "nic", to = "fabric", bandwidth = "10Gb/s", latency = "10us" },
+]
+"""
+
 
 class TrainingCase(CliTestCase):
     def job(self, steps=12, more="", folder=None):

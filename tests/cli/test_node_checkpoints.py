@@ -13,24 +13,11 @@ import time
 
 import pytest
 from cli_test_case import PATIENCE, REHEARSE
-from cli_test_train_data import TrainingCase
+from cli_test_train_data import TWO_NODES, TrainingCase
 from endless_training import ranks_of
 
 STEPS = 60
 RUN = {"train.steps": STEPS, "train.schedule": "constant", "train.lr": 1e-3}
-PLATFORM = """summary = "two nodes of two ranks"
-source = "a test"
-[[nodes]]
-count = 2
-devices = ["CPU core", "CPU core"]
-host_memory = "8GB"
-host_link = "5GB/s"
-parts = ["nic"]
-links = [
-  { from = "gpu*", to = "nic", bandwidth = "5GB/s", latency = "1us" },
-  { from = "nic", to = "fabric", bandwidth = "10Gb/s", latency = "10us" },
-]
-"""
 METHODS = {  # method -> keys of four ranks, two on each node
     "ddp": {"method.dp": 4},
     "zero2": {"method.dp": 4, "method.precision": "bf16"},
@@ -58,7 +45,7 @@ class NodeCheckpoints(TrainingCase):
         self.memory = self.tmp / "memory"
         self.memory.mkdir()
         self.platform = self.tmp / "two.toml"
-        self.platform.write_text(PLATFORM)
+        self.platform.write_text(TWO_NODES)
 
     def keys(self, out, method, keys=()):
         return (
@@ -206,7 +193,7 @@ class NodeCheckpoints(TrainingCase):
     @pytest.mark.soak
     def test_parts_travel_between_hosts_that_share_no_memory(self):
         """Two processes, each with a memory of its own. The first host's is lost; it gets everything from the other one."""
-        self.platform.write_text(PLATFORM.replace('"CPU core", "CPU core"', '"CPU core"'))
+        self.platform.write_text(TWO_NODES.replace('"CPU core", "CPU core"', '"CPU core"'))
         method, more = "1f1b", {"method.dp": 1, "checkpoint.kind": "peer", "checkpoint.full_every": 1000, "train.save_every": 1}
         whole = self.tmp / "whole"
         self.json("train", self.job(), *sets(self.keys("whole", method, {"method.dp": 1})), "--nproc", "2")

@@ -12,6 +12,7 @@ import time
 
 import pytest
 from cli_test_case import PATIENCE
+from cli_test_train_data import TWO_NODES
 from endless_training import ranks_of
 from recovery_case import SAVING, STEPS, RecoveryCase, sets
 
@@ -318,6 +319,23 @@ class Recovery(RecoveryCase):
                     saves = self.saved_s(done.stdout)
                     slowest = max(saves.values())
                 self.assertEqual(list(saves), [5, 10, 11])
+
+    @pytest.mark.soak
+    def test_a_read_that_takes_longer_than_the_timeouts(self):
+        """After a recovery one of two nodes reads the checkpoint much more slowly than the other, which waits for it."""
+        platform = self.tmp / "two.toml"
+        platform.write_text(TWO_NODES)
+        factor, down = 1.0, 0.0
+        while down < 12:  # seconds, of which at least 8 are reads; a factor of 1 tells how long a recovery takes here
+            factor *= 1 if down == 0 else max(2, 14 / down)
+            dies = {"kind": "rank_dies", "rank": 0, "step": 7}
+            slow = {"kind": "disk_slow", "node": 1, "step": 5, "phase": "recovery", "factor": factor, "duration": "1ms"}
+            keys = {"cluster.name": platform, "method.dp": 4, "train.steps": 11, "checkpoint.kind": "full", "recovery.restarts": 1}
+            keys |= {"train.out": str(self.tmp / f"{factor}"), "run.timeout": "2s", "run.connect_timeout": "4s"}
+            self.rehearse("train", self.job(), "--nproc", "4", *sets(SAVING | keys), "--faults", self.trace(dies, slow))
+            [recovery] = self.recoveries(f"{factor}")
+            self.assertEqual(recovery["from_step"], 5)
+            down = recovery["down_s"]
 
     def test_damaged_checkpoints_are_passed_over(self):
         """Nothing is lost but the steps since the newest checkpoint that is whole. All ranks stop for these checkpoints, so their order

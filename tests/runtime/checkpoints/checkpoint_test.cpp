@@ -265,5 +265,21 @@ TEST(Safetensors, RoundTrips) {
   EXPECT_EQ(file.tensors().at("y").dtype, program::DType::f16);
 }
 
+TEST(Safetensors, EachPieceIsASignOfLife) {
+  ScratchFolder folder;
+  int told = 0;
+  const auto alive = [&] { ++told; };
+  const std::vector<std::byte> bytes(file_piece + 1);
+  const FileSum sum = write_safetensors(
+      folder.file("a.safetensors"),
+      {{"x",
+        {.dtype = program::DType::u8, .shape = {std::ssize(bytes)}, .data = std::span(bytes)}}},
+      {}, alive);
+  EXPECT_EQ(told, 4);  // the length of the header, the header, two pieces
+  told = 0;
+  const SafetensorsFile checked(folder.file("a.safetensors"), sum, alive);
+  EXPECT_EQ(told, 2);
+}
+
 }  // namespace
 }  // namespace rehearse::runtime
