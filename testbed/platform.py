@@ -91,6 +91,8 @@ def load(name):
         raise Unfit(f"{path}: the ranks of this platform share one node; there is no network between them")
     fabric = file.get("fabric", {})
     each = fabric.get("nodes_per_leaf", 0)
+    if fabric.get("nodes_per_group", 0):
+        raise Unfit(f"{path}: fabric.nodes_per_group: a testbed has no cables between groups of nodes")
     try:
         nodes = []
         for number, template in enumerate(file["nodes"]):

@@ -64,6 +64,7 @@ class Config {
   double number(const std::string& key, std::optional<double> fallback, Limits limits = {}) const;
   /// Like `integer`, for keys whose default depends on other keys; nullopt: the key is absent.
   std::optional<std::int64_t> maybe_integer(const std::string& key, Limits limits = {}) const;
+  std::optional<double> maybe_number(const std::string& key, Limits limits = {}) const;
 
   Seconds seconds(const std::string& key, std::optional<Seconds> fallback, Limits = {}) const;
   Bytes bytes(const std::string& key, std::optional<Bytes> fallback, Limits = {}) const;
@@ -71,6 +72,7 @@ class Config {
   std::optional<Seconds> maybe_seconds(const std::string& key, Limits = {}) const;
   BytesPerSecond bandwidth(const std::string& key, std::optional<BytesPerSecond> fallback,
                            Limits = {}) const;
+  std::optional<BytesPerSecond> maybe_bandwidth(const std::string& key, Limits = {}) const;
   Flops flops(const std::string& key, std::optional<Flops> fallback, Limits = {}) const;
   FlopsPerSecond flop_rate(const std::string& key, std::optional<FlopsPerSecond> fallback,
                            Limits = {}) const;

@@ -228,6 +228,10 @@ Seconds Config::seconds(const std::string& key, std::optional<Seconds> fallback,
 Bytes Config::bytes(const std::string& key, std::optional<Bytes> fallback, Limits l) const {
   return quantity(key, fallback, l, "size", "B", parse_bytes);
 }
+std::optional<double> Config::maybe_number(const std::string& key, Limits l) const {
+  ask(key, "number", "");
+  return has(key) ? std::optional(number(key, 0, l)) : std::nullopt;
+}
 std::optional<Bytes> Config::maybe_bytes(const std::string& key, Limits l) const {
   ask(key, "size", "");
   return has(key) ? std::optional(bytes(key, Bytes(0), l)) : std::nullopt;
@@ -239,6 +243,10 @@ std::optional<Seconds> Config::maybe_seconds(const std::string& key, Limits l) c
 BytesPerSecond Config::bandwidth(const std::string& key, std::optional<BytesPerSecond> fallback,
                                  Limits l) const {
   return quantity(key, fallback, l, "bandwidth", "B/s", parse_bandwidth);
+}
+std::optional<BytesPerSecond> Config::maybe_bandwidth(const std::string& key, Limits l) const {
+  ask(key, "bandwidth", "");
+  return has(key) ? std::optional(bandwidth(key, BytesPerSecond(0), l)) : std::nullopt;
 }
 Flops Config::flops(const std::string& key, std::optional<Flops> fallback, Limits l) const {
   return quantity(key, fallback, l, "FLOP", "FLOP", parse_flops);

@@ -206,7 +206,8 @@ std::int64_t torus_nodes(const Config& file, const TorusShape& torus, std::size_
   return torus.devices() / devices;
 }
 
-Cluster read_cluster(const Config& file, const std::string& name, const Scale& given) {
+Cluster read_cluster(const Config& file, const std::string& name, const Scale& given,
+                     const FabricKeys& over) {
   std::optional<std::int64_t> scale = given.number;
   Cluster cluster;
   cluster.rename(name);
@@ -256,7 +257,8 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
       if (shares) kind.memory = host_memory() / static_cast<double>(templates[i].devices.size());
       kinds[device] = cluster.add_kind(std::move(kind));
     }
-  Fabric fabric(file.section("fabric"), cluster);
+  const Config switches = file.section("fabric");
+  Fabric fabric(with(read_fabric(switches), over), switches, cluster);
   cluster.share_disk(read_shared_disk(file));
   file.finish();
 
@@ -278,7 +280,9 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
 
 }  // namespace
 
-Cluster load_cluster(const std::string& name_or_path) {
+Cluster load_cluster(const std::string& name_or_path) { return load_cluster(name_or_path, {}); }
+
+Cluster load_cluster(const std::string& name_or_path, const FabricKeys& fabric) {
   std::string name = name_or_path;
   Scale scale;
   if (const auto colon = name.rfind(':'); colon != std::string::npos) {
@@ -286,7 +290,7 @@ Cluster load_cluster(const std::string& name_or_path) {
     name.resize(colon);
   }
   return read_cluster(Config::load(find_data("platforms", name, "cluster", "devices").string()),
-                      name_or_path, scale);
+                      name_or_path, scale, fabric);
 }
 
 std::vector<Config::Key> platform_keys() {
@@ -311,7 +315,7 @@ std::vector<Config::Key> platform_keys() {
     source = "any"
   )",
                                     "keys");
-  read_cluster(file, "keys", {});
+  read_cluster(file, "keys", {}, {});
   return file.keys();
 }
 

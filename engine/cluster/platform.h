@@ -1,12 +1,17 @@
 // The keys of platform files, which describe clusters by node templates and devices by a table.
 // load_cluster (cluster.h) reads the files; docs/platforms.md documents every key.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "engine/base/config.h"
 #include "engine/cluster/cluster.h"
+#include "engine/cluster/fabric.h"
 
 namespace rehearse::cluster {
+
+/// A platform with other keys of its fabric than its file states. Throws InputError.
+Cluster load_cluster(const std::string& name_or_path, const FabricKeys& fabric);
 
 /// All keys that a platform file can have. A test compares the documentation with them.
 std::vector<Config::Key> platform_keys();

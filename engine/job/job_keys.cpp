@@ -291,6 +291,7 @@ JobKeys read_keys(const Config& file) {
   keys.devices = cluster.texts("devices");
   keys.memory_reserve = cluster.maybe_bytes("memory_reserve", limits::reserve);
   keys.profile = cluster.text("profile", "");
+  keys.fabric = cluster::read_fabric(cluster.section("fabric"));
   keys.software = software::read_section(file.section("software"));
   read_method(file.section("method"), keys);
   read_train(file.section("train"), keys);

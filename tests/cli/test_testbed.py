@@ -178,6 +178,7 @@ class Testbed(TestbedCase):
             (["nowhere.toml", "--", "true"], "nowhere.toml"),
             (["dgx-a100:2", "--", "true"], "one cable to the fabric"),
             (["this-machine", "--", "true"], "share one node"),
+            ([ROOT / "experiments/topologies/two-sites.toml", "--", "true"], "no cables between groups"),
             ([self.platform()], "no command"),
             ([self.platform(), "--down", "node7@1s", "--", "true"], "the nodes are node0, node1"),
             ([self.platform(), "--down", "node1", "--", "true"], "when?"),
