@@ -84,7 +84,7 @@ TEST(Topologies, WhatCrossesTheMiddle) {
   EXPECT_DOUBLE_EQ(crosses(topologies + "dragonfly.toml:32"), 16 * 50e9);
   EXPECT_DOUBLE_EQ(crosses(topologies + "two-sites.toml"), 1.25e9);
   EXPECT_DOUBLE_EQ(crosses(topologies + "nvl72.toml:2"), 72 * 48e9);
-  EXPECT_DOUBLE_EQ(crosses("tpu-v4:4x4x8"), 2 * 128 / 8 * 50e9);
+  EXPECT_DOUBLE_EQ(crosses("tpu-v4:4x4x8"), 2 * 4 * 4 * 50e9);
 }
 
 TEST(Topologies, GroupsAreJoinedByOneCableEach) {
