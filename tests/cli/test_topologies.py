@@ -29,8 +29,8 @@ class Topologies(CliTestCase):
 
     def test_groups_of_a_dragonfly_that_send_to_one_group_share_a_cable(self):
         # Kim et al. 2008: minimal routing to one other group is the worst case; to different groups it is the best.
-        self.near(self.seconds("rotate", "dragonfly.toml:8", "0,16,4,20,8,24,12,28"), 4 * TENSOR / 50e9)
-        self.near(self.seconds("rotate", "dragonfly.toml:32", "0,16,32,48,64,80,96,112"), TENSOR / 24e9)
+        self.near(self.seconds("rotate", "dragonfly.toml:8", "0,16,4,20,8,24,12,28"), 4 * TENSOR / 12.5e9)
+        self.near(self.seconds("rotate", "dragonfly.toml:32", "0,16,32,48,64,80,96,112"), TENSOR / 12.5e9)
 
     def test_leaves_that_send_to_each_other_share_their_cables_to_the_spine(self):
         across = ",".join(f"{node * 4},{32 + node * 4}" for node in range(8))

@@ -81,7 +81,7 @@ TEST(Topologies, WhatCrossesTheMiddle) {
   EXPECT_DOUBLE_EQ(crosses("dgx-a100:8"), 4 * 8 * 24e9);  // PCIe to each NIC
   EXPECT_DOUBLE_EQ(crosses(topologies + "fat-tree.toml:32"), 16 * nic / 2);
   EXPECT_DOUBLE_EQ(crosses(topologies + "rails.toml:8"), 4 * 4 * 24e9);  // PCIe again
-  EXPECT_DOUBLE_EQ(crosses(topologies + "dragonfly.toml:32"), 16 * 50e9);
+  EXPECT_DOUBLE_EQ(crosses(topologies + "dragonfly.toml:32"), 4 * 4 * 12.5e9);
   EXPECT_DOUBLE_EQ(crosses(topologies + "two-sites.toml"), 1.25e9);
   EXPECT_DOUBLE_EQ(crosses(topologies + "nvl72.toml:2"), 72 * 48e9);
   EXPECT_DOUBLE_EQ(crosses("tpu-v4:4x4x8"), 2 * 4 * 4 * 50e9);
