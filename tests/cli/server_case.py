@@ -4,8 +4,8 @@ import json
 import shutil
 
 from cli_test_case import PATIENCE
+from cli_test_train_data import TWO_NODES
 from recovery_case import RecoveryCase
-from test_node_checkpoints import PLATFORM
 
 METHODS = ("ps-sync", "ps-ssp", "ps-async")
 STEPS = 40
@@ -19,7 +19,7 @@ class ServerCase(RecoveryCase):
 
     def keys(self, method, workers, servers=1):
         """Each rank is on a node of its own; the servers are the last ones."""
-        one_each = PLATFORM.replace('"CPU core", "CPU core"', '"CPU core"').replace("count = 2", f"count = {workers + servers}")
+        one_each = TWO_NODES.replace('"CPU core", "CPU core"', '"CPU core"').replace("count = 2", f"count = {workers + servers}")
         self.platform.write_text(one_each)
         return {
             "cluster.name": str(self.platform),

@@ -6,9 +6,8 @@ import json
 import os
 
 import pytest
-from cli_test_train_data import TrainingCase
+from cli_test_train_data import TWO_NODES, TrainingCase
 from proxy import DATA, Harm, Proxy
-from test_node_checkpoints import PLATFORM
 
 ENCRYPTED = "run.encrypt=true"
 SAID = "rehearse: run.encrypt = true: the connections of this run are encrypted"
@@ -59,7 +58,7 @@ class Encrypted(TrainingCase):
     @pytest.mark.long
     def test_nobody_between_nodes_reads_their_copies(self):
         """Each node sends its checkpoints to its peer. Gradients alone pass between the ranks otherwise."""
-        (self.tmp / "two.toml").write_text(PLATFORM)
+        (self.tmp / "two.toml").write_text(TWO_NODES)
         keys = {"cluster.name": self.tmp / "two.toml", "checkpoint.kind": "peer", "train.save_every": 1}
         memory = self.tmp / "memory"
         memory.mkdir()

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
-from test_node_checkpoints import PLATFORM
+from cli_test_train_data import TWO_NODES
 
 JOB = """model.name = "gpt2-124m"
 cluster.name = "dgx-h100:16"
@@ -179,7 +179,7 @@ class Goodput(CliTestCase):
 
     def small_hosts(self):
         path = self.tmp / "small.toml"
-        path.write_text(PLATFORM.replace("8GB", "2GB").replace("CPU core", "RTX 4090"))
+        path.write_text(TWO_NODES.replace("8GB", "2GB").replace("CPU core", "RTX 4090"))
         return path
 
     def test_refusals(self):
