@@ -25,18 +25,31 @@ LABELS = {
 
 
 @dataclass
+class Curve:
+    """A scaling: how one combination of the other axes' values runs on more and more devices."""
+
+    name: str
+    devices: list
+    step_s: list
+    efficiency: list
+
+
+@dataclass
 class Sweep:
     name: str
     by: str
     most: bool  # the largest is the best
     axes: dict  # name -> values
     points: list  # (values by axis, figure or None)
+    scaling: str | None  # "strong", "weak", or None: no scaling
+    curves: list
 
 
 def read(top):
     top.version()
     axes = {axis.get("name").text(): [v.value for v in axis.get("values").items()] for axis in top.get("axes").items()}
     by, points = top.get("by").text(), []
+    scaling, curves = top.get("scaling", None).value, {}
     if by not in LABELS:
         top.get("by").fail(f"one of {', '.join(LABELS)}")
     for point in top.get("points").items():
@@ -44,13 +57,22 @@ def read(top):
         figure = None if metrics.value is None else metrics.get(by, None).optional_number(0)
         if figure is not None and by == "peak_memory_bytes":
             figure /= 1e9
-        points.append(({name: point.get("point").get(name).value for name in axes}, figure))
+        values = {name: point.get("point").get(name).value for name in axes}
+        points.append((values, figure))
+        if scaling is not None and metrics.value is not None:
+            name = _name(values, [name for name in axes if name != "devices" and len(axes[name]) > 1])
+            curve = curves.setdefault(name, Curve(name, [], [], []))
+            curve.devices.append(point.get("point").get("devices").number(1))
+            curve.step_s.append(metrics.get("step_s").number(0))
+            curve.efficiency.append(metrics.get("efficiency").number(0))
     if not points:
         top.get("points").fail("at least one point")
-    return Sweep(top.get("sweep").text(), by, top.get("most").boolean(), axes, points)
+    return Sweep(top.get("sweep").text(), by, top.get("most").boolean(), axes, points, scaling, list(curves.values()))
 
 
 def draw(sweep):
+    if sweep.curves:
+        return _curves(sweep)
     many = [name for name, values in sweep.axes.items() if len(values) > 1]
     numeric = [name for name in many if all(_is_number(v) for v in sweep.axes[name])]
     if numeric:
@@ -94,6 +116,39 @@ def _lines(sweep, along, others):
     axis.set_title(sweep.name)
     if any(series):
         figure.legend(loc="outside right upper")
+    return figure
+
+
+def _curves(sweep):
+    """Step times beside what perfect scaling gives, and the efficiency."""
+    figure, (left, right) = style.figure(10, 4.2, ncols=2)
+    for number, curve in enumerate(sweep.curves):
+        cycle, colour = divmod(number, len(style.SERIES))
+        look = {"color": style.SERIES[colour], "linestyle": ("-", "--")[cycle % 2], "marker": "o", "markersize": 4}
+        left.plot(curve.devices, curve.step_s, label=curve.name or None, **look)
+        right.plot(curve.devices, curve.efficiency, **look)
+        first, perfect = curve.devices[0], curve.step_s[0]
+        ideal = [perfect * (first / n if sweep.scaling == "strong" else 1) for n in curve.devices]
+        left.plot(curve.devices, ideal, color=style.SERIES[colour], linewidth=0.8, linestyle=":")
+    places = sorted({n for curve in sweep.curves for n in curve.devices})
+    for axis in (left, right):
+        axis.set_xscale("log")
+        axis.set_xticks(places if len(places) <= 8 else places[:: math.ceil(len(places) / 8)], minor=False)
+        axis.minorticks_off()
+        axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axis.set_xlabel("devices")
+        axis.grid()
+    if sweep.scaling == "strong":
+        left.set_yscale("log")
+    else:
+        left.set_ylim(0)
+    left.set_ylabel(LABELS["step_s"] + "; dotted: perfect scaling")
+    right.set_ylim(0, 1.05 * max(1, *(e for curve in sweep.curves for e in curve.efficiency)))
+    right.set_ylabel("efficiency")
+    right.set_title("samples/s a device, beside the fewest devices", loc="left")
+    left.set_title(f"{sweep.name}: {sweep.scaling} scaling")
+    if any(curve.name for curve in sweep.curves):
+        figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 

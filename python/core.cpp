@@ -83,10 +83,11 @@ std::string sweep(const Read& read, const std::string& folder, int jobs,
   const std::vector<study::Point> points = study::points_of(sweep);
   study::Rows rows = study::read_rows(folder);
   study::compute(sweep, points, work, rows);
-  write_file(folder + "/results.csv", study::csv_of(sweep, points, rows));
+  const std::vector<study::Row> results = study::results_of(sweep, points, rows);
+  write_file(folder + "/results.csv", study::csv_of(sweep, results));
   Json axes = Json::array();
   for (const study::Axis& axis : sweep.axes) axes.push_back(axis.name);
-  return Json{{"axes", std::move(axes)}, {"points", to_json(points, rows)}}.dump(
+  return Json{{"axes", std::move(axes)}, {"points", to_json(results)}}.dump(
       -1, ' ', false, Json::error_handler_t::replace);
 }
 

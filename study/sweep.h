@@ -22,6 +22,7 @@ struct AxisValue {
   nlohmann::ordered_json label = {};
   std::vector<std::string> set = {};  // "method.pp=2"
   std::string method = {};            // of the axis `methods`: as after --methods; else empty
+  std::int64_t devices = 0;           // of the axis `devices` of a scaling; else 0
 };
 
 struct Axis {
@@ -35,12 +36,17 @@ constexpr auto spellings(Question) {
   return std::to_array<const char*>({"simulate", "plan", "goodput"});
 }
 
+/// On more devices, the batch stays the same (strong) or grows with them (weak).
+enum class Scaling { strong, weak };
+constexpr auto spellings(Scaling) { return std::to_array<const char*>({"strong", "weak"}); }
+
 struct Sweep {
   std::string file = {};
   JobSource base = {};  // with its text
   Question question = Question::simulate;
   Seconds duration = {};  // of a long run
   StudyOptions options = {};
+  std::optional<Scaling> scaling = {};  // then the first axis is `devices`, which rises
   std::vector<Axis> axes = {};
   std::vector<std::string> where = {};
 };
@@ -89,8 +95,12 @@ const std::vector<Metric>& metrics(Question question);
 /// file is left as it is.
 Rows read_rows(const std::string& folder);
 nlohmann::ordered_json to_json(const Row& row);
-/// One object a point, in the order of the points; an unknown one has no figures.
-nlohmann::ordered_json to_json(const std::vector<Point>& points, const Rows& rows);
+/// The results by point; an unknown one has no figures. In a scaling the figures have `efficiency`:
+/// samples per second and device, as a share of those of the point that has the fewest devices and
+/// otherwise the same values.
+std::vector<Row> results_of(const Sweep& sweep, const std::vector<Point>& points, const Rows& rows);
+/// One object a result.
+nlohmann::ordered_json to_json(const std::vector<Row>& results);
 
 /// From 1 to `of`: which machine of so many computes the point.
 int shard_of(const Point& point, int of);
@@ -107,7 +117,7 @@ struct Work {
 /// another sweep writes it.
 void compute(const Sweep& sweep, const std::vector<Point>& points, const Work& work, Rows& rows);
 
-/// One line a point, in the order of the points; an unknown one has no figures.
-std::string csv_of(const Sweep& sweep, const std::vector<Point>& points, const Rows& rows);
+/// One line a result.
+std::string csv_of(const Sweep& sweep, const std::vector<Row>& results);
 
 }  // namespace rehearse::study

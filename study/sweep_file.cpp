@@ -27,6 +27,12 @@ class AxisReader {
     for (const Config::Key& key : job::job_keys()) known_.push_back(key.path);
   }
 
+  /// The values of a list or a range of numbers.
+  static std::vector<AxisValue> numbers(const Config& table, const std::string& key) {
+    if (table.shape(key) == Config::Shape::table) return range(table.section(key), key);
+    return listed(table, key, key);
+  }
+
   /// `path`: of the table from [axes] on.
   void read(const Config& table, const std::string& path) {
     for (const std::string& key : table.names()) {
@@ -159,6 +165,26 @@ Json json_of(const std::string& toml) {
 
 namespace {
 
+/// Reads the section [scaling]: the axis `devices`.
+void read_scaling(const Config& c, Sweep& out) {
+  out.scaling = choose(c, "kind", Scaling::strong);
+  if (out.question == Question::goodput)
+    throw c.error("kind", "what = \"goodput\" has no scaling; it is for simulate and plan");
+  if (!c.has("devices")) throw c.error("devices", "a scaling needs it, as in [8, 16, 32]");
+  Axis axis{.name = "devices", .values = AxisReader::numbers(c, "devices")};
+  std::int64_t before = 0;
+  for (AxisValue& value : axis.values) {
+    value.set.clear();
+    value.devices = value.label.is_number_integer() ? value.label.get<std::int64_t>() : 0;
+    if (value.devices <= before)
+      throw c.error("devices", fmt::format("{}: must be whole numbers that rise, as in [8, 16, 32]",
+                                           value.label.dump()));
+    before = value.devices;
+  }
+  if (axis.values.empty()) throw c.error("devices", "needs at least one number");
+  out.axes.push_back(std::move(axis));
+}
+
 /// What `c` says of a sweep of the job `base`.
 Sweep sweep_of(const Config& c, JobSource base) {
   Sweep out{.file = c.file(), .base = std::move(base)};
@@ -180,7 +206,12 @@ Sweep sweep_of(const Config& c, JobSource base) {
                      how.steps.warm_up;
   how.precision = c.number("precision", how.precision, between(0, 1));
   how.jobs = 1;  // points are parallel, seeds of a point are not
+  if (c.has("scaling")) read_scaling(c.section("scaling"), out);
   AxisReader(out.axes).read(c.section("axes"), "");
+  for (std::size_t i = 1; out.scaling && i < out.axes.size(); ++i)
+    for (const char* key : {"devices", "cluster.world_size", "cluster.devices"})
+      if (out.axes[i].name == key)
+        throw c.section("axes").error(key, "[scaling] chooses the devices; leave it out");
   out.where = c.texts("where");
   c.finish();
   if (out.axes.empty()) throw c.error("axes", "no axis; a sweep needs at least one");

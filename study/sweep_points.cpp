@@ -14,6 +14,7 @@
 #include "engine/base/names.h"
 #include "engine/job/identity.h"
 #include "study/methods.h"
+#include "study/scaling.h"
 #include "study/sweep.h"
 
 namespace rehearse::study {
@@ -158,7 +159,10 @@ class NamedFiles {
     const std::string path = value.get<std::string>();
     const auto [at, added] = known_.try_emplace(path);
     std::error_code none;
-    if (added && std::filesystem::is_regular_file(path, none)) at->second = file_hash(path);
+    // "rack.toml:4" names a file too.
+    for (const std::string& file : {path, path.substr(0, path.rfind(':'))})
+      if (added && at->second.empty() && std::filesystem::is_regular_file(file, none))
+        at->second = file_hash(file);
     return at->second;
   }
 
@@ -200,6 +204,8 @@ std::vector<Point> points_of(const Sweep& sweep) {
     if (count > most_points)
       throw InputError(fmt::format("{}: more than {} points", sweep.file, most_points));
   }
+  std::optional<Resizer> resizer;
+  if (sweep.scaling) resizer.emplace(*sweep.scaling, sweep.axes.front().values.front().devices);
   const std::string around = options_text(sweep) + hex(surroundings());
   NamedFiles files;
   std::set<std::string> names;
@@ -208,6 +214,7 @@ std::vector<Point> points_of(const Sweep& sweep) {
     Point point;
     std::vector<std::string> set = sweep.base.set;
     std::string method;
+    std::int64_t devices = 0;
     std::size_t rest = n, block = count;
     for (const Axis& axis : sweep.axes) {
       block /= axis.values.size();
@@ -216,13 +223,15 @@ std::vector<Point> points_of(const Sweep& sweep) {
       point.values[axis.name] = value.label;
       set.insert(set.end(), value.set.begin(), value.set.end());
       if (!value.method.empty()) method = value.method;
+      if (value.devices > 0) devices = value.devices;
     }
     Config job = Config::parse(base, sweep.base.file, set);
-    if (!method.empty()) {
-      const std::vector<std::string> more = method_overrides(method, job);
+    const auto add = [&](const std::vector<std::string>& more) {
       set.insert(set.end(), more.begin(), more.end());
       job = Config::parse(base, sweep.base.file, set);
-    }
+    };
+    if (!method.empty()) add(method_overrides(method, job));
+    if (devices > 0) add(resizer->keys_for(job, devices));
     Values values;
     std::string text, named;  // equal jobs have equal texts
     for (const Config::Leaf& leaf : job.leaves()) {

@@ -14,6 +14,7 @@
 #include "engine/base/files.h"
 #include "engine/base/units.h"
 #include "study/progress.h"
+#include "study/scaling.h"
 #include "study/sweep.h"
 #include "study/sweep_point.h"
 #ifdef REHEARSE_HAS_SIM
@@ -152,14 +153,23 @@ Json to_json(const Row& row) {
   return out;
 }
 
-Json to_json(const std::vector<Point>& points, const Rows& rows) {
-  Json out = Json::array();
+std::vector<Row> results_of(const Sweep& sweep, const std::vector<Point>& points,
+                            const Rows& rows) {
+  std::vector<Row> out;
   for (const Point& point : points) {
     const auto found = rows.find(point.key);
-    Json one = to_json(found == rows.end() ? Row{.key = point.key} : found->second);
-    one.erase("schema_version");
-    one["point"] = point.values;  // an equal point may have computed the row
-    out.push_back(std::move(one));
+    out.push_back(found == rows.end() ? Row{.key = point.key} : found->second);
+    out.back().values = point.values;  // an equal point may have computed the row
+  }
+  if (sweep.scaling) add_efficiency(*sweep.scaling, out);
+  return out;
+}
+
+Json to_json(const std::vector<Row>& results) {
+  Json out = Json::array();
+  for (const Row& row : results) {
+    out.push_back(to_json(row));
+    out.back().erase("schema_version");
   }
   return out;
 }
@@ -235,23 +245,20 @@ void compute(const Sweep& sweep, const std::vector<Point>& points, const Work& w
 #endif
 }
 
-std::string csv_of(const Sweep& sweep, const std::vector<Point>& points, const Rows& rows) {
+std::string csv_of(const Sweep& sweep, const std::vector<Row>& results) {
   std::vector<std::string> figures;
-  for (const Point& point : points)
-    if (const auto row = rows.find(point.key);
-        row != rows.end() && !row->second.metrics.is_null() && figures.empty())
-      for (const auto& [name, value] : row->second.metrics.items()) figures.push_back(name);
+  for (const Row& row : results)
+    if (!row.metrics.is_null() && figures.empty())
+      for (const auto& [name, value] : row.metrics.items()) figures.push_back(name);
   std::string out;
   for (const Axis& axis : sweep.axes) out += csv_cell(axis.name) + ",";
   for (const std::string& name : figures) out += name + ",";
   out += "refused,key\n";
-  for (const Point& point : points) {
-    for (const auto& [name, value] : point.values.items()) out += csv_cell(value) + ",";
-    const auto found = rows.find(point.key);
-    const Row row = found == rows.end() ? Row{} : found->second;
+  for (const Row& row : results) {
+    for (const auto& [name, value] : row.values.items()) out += csv_cell(value) + ",";
     for (const std::string& name : figures)
       out += (row.metrics.is_null() ? "" : csv_cell(row.metrics.value(name, Json()))) + ",";
-    out += csv_cell(row.refused.empty() ? row.failed : row.refused) + "," + point.key + "\n";
+    out += csv_cell(row.refused.empty() ? row.failed : row.refused) + "," + row.key + "\n";
   }
   return out;
 }

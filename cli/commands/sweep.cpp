@@ -76,15 +76,13 @@ std::optional<SweepOn> read_on(const Options& options) {
 /// What is known of all points, in their order.
 struct Whole {
   const study::Sweep& sweep;
-  const std::vector<study::Point>& points;
-  const study::Rows& rows;
+  std::vector<study::Row> results;
   study::Metric by;
-
-  const study::Row* row(const study::Point& point) const {
-    const auto found = rows.find(point.key);
-    return found == rows.end() ? nullptr : &found->second;
-  }
 };
+
+bool is_known(const study::Row& row) {
+  return !row.metrics.is_null() || !row.refused.empty() || !row.failed.empty();
+}
 
 std::string text_of_label(const Json& label) {
   return label.is_string() ? label.get<std::string>() : label.dump();
@@ -94,7 +92,7 @@ struct Column {
   const char *title, *metric;
 };
 
-const std::vector<Column>& columns(study::Question question) {
+const std::vector<Column>& columns_of(study::Question question) {
   static const std::vector<Column> simulated{{"step s", "step_s"},
                                              {"tokens/s", "tokens_per_s"},
                                              {"MFU", "mfu"},
@@ -113,13 +111,20 @@ const std::vector<Column>& columns(study::Question question) {
   return question == study::Question::plan ? planned : walked;
 }
 
+std::vector<Column> columns_of(const study::Sweep& sweep) {
+  std::vector<Column> out = columns_of(sweep.question);
+  if (sweep.scaling) out.insert(out.begin(), {"efficiency", "efficiency"});
+  return out;
+}
+
 std::string cell(const Json& metrics, const char* name) {
   const Json value = metrics.value(name, Json());
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_number()) return "-";
   const auto number = value.get<double>();
   const std::string metric = name;
-  if (metric == "mfu" || metric == "bubble_fraction") return percent(number, 1);
+  if (metric == "mfu" || metric == "bubble_fraction" || metric == "efficiency")
+    return percent(number, 1);
   if (metric.starts_with("goodput")) return percent(number, 2);
   if (metric.starts_with("lost_") || metric == "dry_run_s") return to_text(Seconds(number));
   if (metric == "peak_memory_bytes") return to_text(Bytes(number));
@@ -129,26 +134,31 @@ std::string cell(const Json& metrics, const char* name) {
 }
 
 std::string best_table(const Whole& whole, int top) {
-  std::vector<std::pair<double, const study::Point*>> ranked;
-  for (const study::Point& point : whole.points)
-    if (const study::Row* row = whole.row(point); row != nullptr && !row->metrics.is_null())
-      if (const Json value = row->metrics.value(whole.by.name, Json()); value.is_number())
-        ranked.emplace_back(value.get<double>() * (whole.by.most ? -1 : 1), &point);
+  std::vector<std::pair<double, const study::Row*>> ranked;
+  for (const study::Row& row : whole.results)
+    if (!row.metrics.is_null())
+      if (const Json value = row.metrics.value(whole.by.name, Json()); value.is_number())
+        ranked.emplace_back(value.get<double>() * (whole.by.most ? -1 : 1), &row);
   if (ranked.empty()) return "";
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  const std::size_t shown = std::min(ranked.size(), static_cast<std::size_t>(top));
+  const bool all = whole.sweep.scaling.has_value();  // a curve, in its order
+  if (!all)
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+  const std::size_t shown =
+      all ? ranked.size() : std::min(ranked.size(), static_cast<std::size_t>(top));
   std::vector<std::vector<std::string>> lines(1);
   for (const study::Axis& axis : whole.sweep.axes) lines[0].push_back(axis.name);
-  const std::vector<Column>& shown_columns = columns(whole.sweep.question);
+  const std::vector<Column> shown_columns = columns_of(whole.sweep);
   for (const Column& column : shown_columns) lines[0].emplace_back(column.title);
   for (std::size_t i = 0; i < shown; ++i) {
-    const study::Point& point = *ranked[i].second;
+    const study::Row& row = *ranked[i].second;
     std::vector<std::string>& line = lines.emplace_back();
-    for (const auto& [name, label] : point.values.items()) line.push_back(text_of_label(label));
-    for (const Column& column : shown_columns)
-      line.push_back(cell(whole.row(point)->metrics, column.metric));
+    for (const auto& [name, label] : row.values.items()) line.push_back(text_of_label(label));
+    for (const Column& column : shown_columns) line.push_back(cell(row.metrics, column.metric));
   }
+  if (all)
+    return table(lines) + fmt::format("\n{} scaling; efficiency beside the fewest devices\n",
+                                      name_of(*whole.sweep.scaling));
   return table(lines) + fmt::format("\nthe best {} of {} points that can run, by {}\n", shown,
                                     ranked.size(), whole.by.name);
 }
@@ -189,17 +199,16 @@ class Commonest {
 std::string remarks(const Whole& whole) {
   Commonest reasons, warnings;
   int refused = 0, failed = 0, unknown = 0, warned = 0;
-  for (const study::Point& point : whole.points) {
-    const study::Row* row = whole.row(point);
-    if (row == nullptr) ++unknown;
-    if (row == nullptr) continue;
-    if (!row->warnings.empty()) ++warned;
-    for (const Json& warning : row->warnings) warnings.add(warning.get<std::string>());
-    if (!row->metrics.is_null()) continue;
-    ++(row->refused.empty() ? failed : refused);
-    reasons.add(row->refused.empty() ? row->failed : row->refused);
+  for (const study::Row& row : whole.results) {
+    if (!is_known(row)) ++unknown;
+    if (!is_known(row)) continue;
+    if (!row.warnings.empty()) ++warned;
+    for (const Json& warning : row.warnings) warnings.add(warning.get<std::string>());
+    if (!row.metrics.is_null()) continue;
+    ++(row.refused.empty() ? failed : refused);
+    reasons.add(row.refused.empty() ? row.failed : row.refused);
   }
-  std::string out = fmt::format("{} points", whole.points.size());
+  std::string out = fmt::format("{} points", whole.results.size());
   if (refused > 0) out += fmt::format(", {} cannot run", refused);
   if (failed > 0) out += fmt::format(", {} failed and will be tried again", failed);
   if (unknown > 0) out += fmt::format(", {} not computed yet", unknown);
@@ -216,24 +225,27 @@ Json json_of(const Context& context, const Whole& whole) {
     for (const study::AxisValue& value : axis.values) values.push_back(value.label);
     axes.push_back({{"name", axis.name}, {"values", std::move(values)}});
   }
+  Json scaling;
+  if (whole.sweep.scaling) scaling = name_of(*whole.sweep.scaling);
   return with_header(context, {{"schema_version", 1},
                                {"sweep", whole.sweep.file},
                                {"by", whole.by.name},
                                {"most", whole.by.most},
+                               {"scaling", std::move(scaling)},
                                {"axes", std::move(axes)},
-                               {"points", to_json(whole.points, whole.rows)}});
+                               {"points", to_json(whole.results)}});
 }
 
 std::string listed(const Whole& whole) {
   std::vector<std::vector<std::string>> lines(1);
   for (const study::Axis& axis : whole.sweep.axes) lines[0].push_back(axis.name);
   lines[0].emplace_back("known");
-  for (const study::Point& point : whole.points) {
+  for (const study::Row& row : whole.results) {
     std::vector<std::string>& line = lines.emplace_back();
-    for (const auto& [name, label] : point.values.items()) line.push_back(text_of_label(label));
-    line.emplace_back(whole.row(point) == nullptr ? "no" : "yes");
+    for (const auto& [name, label] : row.values.items()) line.push_back(text_of_label(label));
+    line.emplace_back(is_known(row) ? "yes" : "no");
   }
-  return table(lines) + fmt::format("\n{} points\n", whole.points.size());
+  return table(lines) + fmt::format("\n{} points\n", whole.results.size());
 }
 
 int run_sweep(const Context& context, const Options& options) {
@@ -246,9 +258,9 @@ int run_sweep(const Context& context, const Options& options) {
   const study::Metric by = metric_of(sweep.question, options.by);
   const std::vector<study::Point> points = study::points_of(sweep);
   study::Rows rows = options.output.empty() ? study::Rows{} : study::read_rows(options.output);
-  const Whole whole{sweep, points, rows, by};
   if (options.dry_run) {
-    std::cout << (context.json ? text_of(json_of(context, whole)) : listed(whole));
+    const Whole known{sweep, study::results_of(sweep, points, rows), by};
+    std::cout << (context.json ? text_of(json_of(context, known)) : listed(known));
     return good;
   }
   Teller teller(context);
@@ -260,10 +272,11 @@ int run_sweep(const Context& context, const Options& options) {
     study::compute(sweep, points, work, rows);
   teller.done();
   if (status > 128) return status;
+  const Whole whole{sweep, study::results_of(sweep, points, rows), by};
   const Json json = json_of(context, whole);
   std::string wrote;
   if (work.of == 1) {
-    write_file(options.output + "/results.csv", study::csv_of(sweep, points, rows));
+    write_file(options.output + "/results.csv", study::csv_of(sweep, whole.results));
     wrote = "results.jsonl, results.csv";
     if (const std::string python = find_python(); !python.empty()) {
       const TemporaryFolder folder;

@@ -74,6 +74,7 @@ def sweep(
     axes: toml.Keys | None = None,
     overrides: toml.Keys | None = None,
     *,
+    scaling: toml.Keys | None = None,
     where: Sequence[str] = (),
     fidelity: str | None = None,
     seeds: int | None = None,
@@ -85,9 +86,10 @@ def sweep(
 ) -> "pandas.DataFrame":
     """Predicts every combination of the values of some axes, as `rehearse sweep` does: a frame with a row for each.
 
-    job: the job that varies; without `axes`, the path of a SWEEP.toml (docs/sweep.md), which has the options in it.
+    job: the job that varies; without `axes` and `scaling`, the path of a SWEEP.toml (docs/sweep.md), which has the options in it.
     axes: values by key of the job, as in [axes] of SWEEP.toml: {"method.pp": [1, 2, 4], "train.global_batch": {"from": 64, "to": 256,
         "factor": 2}}; "methods" is a list as for `compare`.
+    scaling: numbers of devices, as in [scaling] of SWEEP.toml: {"devices": [8, 16, 32], "kind": "weak"}.
     where: conditions that each point must satisfy, such as "method.pp * method.tp <= 8".
     fidelity, seeds, steps, precision: as for `simulate`, but one seed unless stated.
     folder: keeps the results. A sweep that was interrupted goes on with those in it. None: they are not kept.
@@ -98,13 +100,14 @@ def sweep(
     InputError when the sweep is wrong.
     """
     options = {"fidelity": fidelity, "seeds": seeds, "steps": steps, "precision": precision, "where": list(where) or None}
-    if axes is None and (not isinstance(job, str | os.PathLike) or any(value is not None for value in options.values())):
-        raise TypeError("sweep without axes takes the path of a SWEEP.toml, which states its options")
+    from_file = axes is None and scaling is None
+    if from_file and (not isinstance(job, str | os.PathLike) or any(value is not None for value in options.values())):
+        raise TypeError("sweep without axes and scaling takes the path of a SWEEP.toml, which states its options")
     with tempfile.TemporaryDirectory() as unkept:
         kept = os.fspath(folder) if folder is not None else unkept
-        if axes is None:
+        if from_file:
             answer = worker.ask("sweep_file", os.fspath(job), toml.settings(overrides), kept, jobs, progress=progress)
         else:
-            text = toml.document({**options, "axes": axes}, "<sweep>")
+            text = toml.document({**options, "scaling": scaling, "axes": axes}, "<sweep>")
             answer = worker.ask("sweep_job", source_of(job, overrides), text, kept, jobs, progress=progress)
     return results.swept(json.loads(answer))

@@ -202,6 +202,12 @@ class Sweep(PackageCase):
         self.assertEqual(list(frame["world_size"]), [2, 4] * 3)
         self.assertEqual(list(frame["method"]), ["ddp", "zero1"] * 3)
 
+    def test_a_scaling(self):
+        frame = rehearse.sweep(TINY, scaling={"devices": [2, 4, 8]}, fidelity="analytic")
+        self.assertEqual((list(frame["devices"]), list(frame["world_size"])), ([2, 4, 8], [2, 4, 8]))
+        shares = [frame["step_s"][0] * 2 / (step * devices) for step, devices in zip(frame["step_s"], frame["devices"], strict=True)]
+        numpy.testing.assert_allclose(frame["efficiency"], shares)
+
 
 class Package(PackageCase):
     def test_everything_has_types_and_a_docstring(self):

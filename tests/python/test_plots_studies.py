@@ -83,6 +83,22 @@ class Sweeps(unittest.TestCase):
         self.assertEqual([bar.get_width() for bar in axis.patches], [1 + n for n in range(sweep.MOST_BARS)])
         self.assertEqual(axis.get_yticklabels()[0].get_text(), "m0, slow, size 1")
 
+    def test_a_scaling_gives_step_times_beside_perfect_ones_and_efficiencies(self):
+        axes = [{"name": "devices", "values": [8, 16, 32]}]
+        points = [
+            {"key": "1", "point": {"devices": 8}, "metrics": {"step_s": 4.0, "efficiency": 1.0}},
+            {"key": "2", "point": {"devices": 16}, "metrics": {"step_s": 2.5, "efficiency": 0.8}},
+            {"key": "3", "point": {"devices": 32}, "refused": "memory"},
+        ]
+        for kind, ideal in (("strong", [4.0, 2.0]), ("weak", [4.0, 4.0])):
+            top = {**SWEEP, "scaling": kind, "axes": axes, "points": points}
+            left, right = sweep.draw(sweep.read(inputs.Checked(top, "sweep.json"))).axes
+            steps, perfect = left.lines
+            self.assertEqual((list(steps.get_xdata()), list(steps.get_ydata())), ([8, 16], [4.0, 2.5]))
+            self.assertEqual(list(perfect.get_ydata()), ideal)
+            self.assertEqual(list(right.lines[0].get_ydata()), [1.0, 0.8])
+            self.assertIn(f"{kind} scaling", left.get_title(loc="left"))
+
 
 class Differences(unittest.TestCase):
     def test_parts_that_differ_and_both_paths(self):
