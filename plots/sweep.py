@@ -41,6 +41,7 @@ class Sweep:
     most: bool  # the largest is the best
     axes: dict  # name -> values
     points: list  # (values by axis, figure or None)
+    vary: str  # "together" or "alone"
     scaling: str | None  # "strong", "weak", or None: no scaling
     curves: list
 
@@ -67,12 +68,23 @@ def read(top):
             curve.efficiency.append(metrics.get("efficiency").number(0))
     if not points:
         top.get("points").fail("at least one point")
-    return Sweep(top.get("sweep").text(), by, top.get("most").boolean(), axes, points, scaling, list(curves.values()))
+    return Sweep(
+        top.get("sweep").text(),
+        by,
+        top.get("most").boolean(),
+        axes,
+        points,
+        top.get("vary", "together").text(),
+        scaling,
+        list(curves.values()),
+    )
 
 
 def draw(sweep):
     if sweep.curves:
         return _curves(sweep)
+    if sweep.vary == "alone" and any(number is not None for _, number in sweep.points[1:]):
+        return _tornado(sweep)
     many = [name for name, values in sweep.axes.items() if len(values) > 1]
     numeric = [name for name in many if all(_is_number(v) for v in sweep.axes[name])]
     if numeric:
@@ -149,6 +161,36 @@ def _curves(sweep):
     left.set_title(f"{sweep.name}: {sweep.scaling} scaling")
     if any(curve.name for curve in sweep.curves):
         figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def _tornado(sweep):
+    """For each axis the figures from its least to its largest, beside the job's; the axis that moves them most comes first."""
+    base = sweep.points[0][1]
+    found = {}  # axis -> [(figure, value)]
+    for values, number in sweep.points[1:]:
+        (name,) = (name for name, value in values.items() if value is not None)
+        if number is not None:
+            found.setdefault(name, []).append((number, str(values[name])))
+    ends = {name: (min(some), max(some)) for name, some in found.items()}
+    if base is not None:
+        ends = {name: (min(low, (base, "job")), max(high, (base, "job"))) for name, (low, high) in ends.items()}
+    order = sorted(ends, key=lambda name: ends[name][0][0] - ends[name][1][0])
+    figure, axis = style.figure(8, 1.4 + 0.42 * len(order))
+    for y, name in enumerate(order):
+        (low, at_low), (high, at_high) = ends[name]
+        axis.barh(y, high - low, left=low, color=style.BLUE, height=0.6)
+        axis.annotate(at_low, (low, y), (-4, 0), textcoords="offset points", ha="right", va="center", fontsize=8)
+        axis.annotate(at_high, (high, y), (4, 0), textcoords="offset points", ha="left", va="center", fontsize=8)
+    if base is not None:
+        axis.axvline(base, color=style.INK, linewidth=1)
+    axis.set_yticks(range(len(order)), order)
+    axis.invert_yaxis()
+    axis.use_sticky_edges = False  # room for the values beside the bars
+    axis.margins(x=0.15)
+    axis.set_xlabel(LABELS[sweep.by])
+    axis.set_title(f"{sweep.name}: each input alone; the line is the job's own")
+    axis.grid(axis="x")
     return figure
 
 

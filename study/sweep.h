@@ -40,12 +40,17 @@ constexpr auto spellings(Question) {
 enum class Scaling { strong, weak };
 constexpr auto spellings(Scaling) { return std::to_array<const char*>({"strong", "weak"}); }
 
+/// All combinations of the axes' values (together), or the job and each value by itself (alone).
+enum class Vary { together, alone };
+constexpr auto spellings(Vary) { return std::to_array<const char*>({"together", "alone"}); }
+
 struct Sweep {
   std::string file = {};
   JobSource base = {};  // with its text
   Question question = Question::simulate;
   Seconds duration = {};  // of a long run
   StudyOptions options = {};
+  Vary vary = Vary::together;
   std::optional<Scaling> scaling = {};  // then the first axis is `devices`, which rises
   std::vector<Axis> axes = {};
   std::vector<std::string> where = {};
@@ -53,7 +58,7 @@ struct Sweep {
 
 /// One combination of values.
 struct Point {
-  nlohmann::ordered_json values = {};  // by name of axis
+  nlohmann::ordered_json values = {};  // by name of axis; null: as the job states it
   std::vector<std::string> set = {};   // what makes the point's job of the base job
   /// Of the job, the data files, the options and this build: what decides the result.
   std::string key = {};
@@ -68,8 +73,9 @@ Sweep read_sweep(const std::string& path, const std::vector<std::string>& set = 
 /// The sweep of a job that is given apart from it. `toml`: SWEEP.toml without the key `job`;
 /// messages call it `name`.
 Sweep sweep_of_job(const JobSource& base, const std::string& toml, const std::string& name);
-/// All combinations that satisfy the conditions, the last axis first to change. Throws InputError
-/// when there is none, or when a condition is wrong.
+/// The points that satisfy the conditions: all combinations, the last axis first to change; or the
+/// job, then each value of each axis. Throws InputError when there is none, or when a condition is
+/// wrong.
 std::vector<Point> points_of(const Sweep& sweep);
 
 /// What the first of the points `key` gave: one line of the results. `refused`: the job cannot run,

@@ -206,6 +206,9 @@ Sweep sweep_of(const Config& c, JobSource base) {
                      how.steps.warm_up;
   how.precision = c.number("precision", how.precision, between(0, 1));
   how.jobs = 1;  // points are parallel, seeds of a point are not
+  out.vary = choose(c, "vary", Vary::together);
+  if (out.vary == Vary::alone && c.has("scaling"))
+    throw c.error("vary", "\"alone\": a scaling varies its devices with all other axes");
   if (c.has("scaling")) read_scaling(c.section("scaling"), out);
   AxisReader(out.axes).read(c.section("axes"), "");
   for (std::size_t i = 1; out.scaling && i < out.axes.size(); ++i)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -186,6 +187,40 @@ std::vector<std::string> method_overrides(const std::string& label, const Config
   return out;
 }
 
+/// Which value of each axis a point has; none: the job's.
+using Chosen = std::vector<std::optional<std::size_t>>;
+
+std::size_t count_of(const Sweep& sweep) {
+  std::size_t count = 1;
+  for (const Axis& axis : sweep.axes) {
+    if (sweep.vary == Vary::alone)
+      count += axis.values.size();
+    else
+      count *= axis.values.size();
+    if (count > most_points)
+      throw InputError(fmt::format("{}: more than {} points", sweep.file, most_points));
+  }
+  return count;
+}
+
+/// Of the n-th of so many points.
+Chosen chosen_of(const Sweep& sweep, std::size_t n, std::size_t count) {
+  Chosen out(sweep.axes.size());
+  if (sweep.vary == Vary::alone) {
+    if (n == 0) return out;
+    std::size_t axis = 0;
+    for (--n; n >= sweep.axes[axis].values.size(); ++axis) n -= sweep.axes[axis].values.size();
+    out[axis] = n;
+    return out;
+  }
+  for (std::size_t axis = 0; axis < out.size(); ++axis) {
+    count /= sweep.axes[axis].values.size();
+    out[axis] = n / count;
+    n %= count;
+  }
+  return out;
+}
+
 std::string options_text(const Sweep& sweep) {
   const StudyOptions& o = sweep.options;
   return fmt::format("{} {} {} {} {} {}", name_of(sweep.question), sweep.duration.value,
@@ -198,12 +233,7 @@ std::vector<Point> points_of(const Sweep& sweep) {
   const std::string& base = sweep.base.text.value();
   std::vector<Condition> conditions;
   for (const std::string& text : sweep.where) conditions.emplace_back(text, sweep.file);
-  std::size_t count = 1;
-  for (const Axis& axis : sweep.axes) {
-    count *= axis.values.size();
-    if (count > most_points)
-      throw InputError(fmt::format("{}: more than {} points", sweep.file, most_points));
-  }
+  const std::size_t count = count_of(sweep);
   std::optional<Resizer> resizer;
   if (sweep.scaling) resizer.emplace(*sweep.scaling, sweep.axes.front().values.front().devices);
   const std::string around = options_text(sweep) + hex(surroundings());
@@ -215,11 +245,12 @@ std::vector<Point> points_of(const Sweep& sweep) {
     std::vector<std::string> set = sweep.base.set;
     std::string method;
     std::int64_t devices = 0;
-    std::size_t rest = n, block = count;
-    for (const Axis& axis : sweep.axes) {
-      block /= axis.values.size();
-      const AxisValue& value = axis.values[rest / block];
-      rest %= block;
+    const Chosen chosen = chosen_of(sweep, n, count);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      const Axis& axis = sweep.axes[i];
+      point.values[axis.name] = nullptr;
+      if (!chosen[i]) continue;
+      const AxisValue& value = axis.values[*chosen[i]];
       point.values[axis.name] = value.label;
       set.insert(set.end(), value.set.begin(), value.set.end());
       if (!value.method.empty()) method = value.method;
@@ -238,7 +269,8 @@ std::vector<Point> points_of(const Sweep& sweep) {
       text += leaf.path + " = " + leaf.toml + "\n";
       named += files.of(values[leaf.path] = json_of(leaf.toml));
     }
-    for (const auto& [name, label] : point.values.items()) values[name] = label;
+    for (const auto& [name, label] : point.values.items())
+      if (!label.is_null()) values[name] = label;
     for (const auto& [name, value] : values) names.insert(name);
     point.deal = job::fnv1a(text + options_text(sweep));
     point.key = hex(job::fnv1a(fmt::format("{}{}{}", text, named, around)));

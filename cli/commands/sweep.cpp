@@ -85,6 +85,7 @@ bool is_known(const study::Row& row) {
 }
 
 std::string text_of_label(const Json& label) {
+  if (label.is_null()) return "-";
   return label.is_string() ? label.get<std::string>() : label.dump();
 }
 
@@ -231,6 +232,7 @@ Json json_of(const Context& context, const Whole& whole) {
                                {"sweep", whole.sweep.file},
                                {"by", whole.by.name},
                                {"most", whole.by.most},
+                               {"vary", name_of(whole.sweep.vary)},
                                {"scaling", std::move(scaling)},
                                {"axes", std::move(axes)},
                                {"points", to_json(whole.results)}});

@@ -74,6 +74,7 @@ def sweep(
     axes: toml.Keys | None = None,
     overrides: toml.Keys | None = None,
     *,
+    vary: str | None = None,
     scaling: toml.Keys | None = None,
     where: Sequence[str] = (),
     fidelity: str | None = None,
@@ -89,6 +90,7 @@ def sweep(
     job: the job that varies; without `axes` and `scaling`, the path of a SWEEP.toml (docs/sweep.md), which has the options in it.
     axes: values by key of the job, as in [axes] of SWEEP.toml: {"method.pp": [1, 2, 4], "train.global_batch": {"from": 64, "to": 256,
         "factor": 2}}; "methods" is a list as for `compare`.
+    vary: "together" (all combinations) or "alone": the job, and each value by itself.
     scaling: numbers of devices, as in [scaling] of SWEEP.toml: {"devices": [8, 16, 32], "kind": "weak"}.
     where: conditions that each point must satisfy, such as "method.pp * method.tp <= 8".
     fidelity, seeds, steps, precision: as for `simulate`, but one seed unless stated.
@@ -99,7 +101,7 @@ def sweep(
     Columns: the axes, the figures, `refused` with the reason why a point's job cannot run, and `failed` where the machine failed. Raises
     InputError when the sweep is wrong.
     """
-    options = {"fidelity": fidelity, "seeds": seeds, "steps": steps, "precision": precision, "where": list(where) or None}
+    options = {"vary": vary, "fidelity": fidelity, "seeds": seeds, "steps": steps, "precision": precision, "where": list(where) or None}
     from_file = axes is None and scaling is None
     if from_file and (not isinstance(job, str | os.PathLike) or any(value is not None for value in options.values())):
         raise TypeError("sweep without axes and scaling takes the path of a SWEEP.toml, which states its options")

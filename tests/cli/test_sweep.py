@@ -49,6 +49,20 @@ method.micro_batches = [1, 2, 4]"""
         large = "cluster.world_size=4"
         self.assertEqual(self.points(axes, where + SMALL), [("small", 1), ("small", 2), ("small", 4), (large, 1)])
 
+    def test_each_value_alone(self):
+        axes = 'methods = ["zero2"]\ntrain.global_batch = [8, 32]'
+        alone = 'vary = "alone"\n' + SMALL
+        self.assertEqual(self.points(axes, alone), [(None, None), ("zero2", None), (None, 8), (None, 32)])
+        where = 'where = ["train.global_batch >= 16"]\n' + alone
+        self.assertEqual(self.points(axes, where), [(None, None), ("zero2", None), (None, 32)])
+        points = self.run_sweep(self.sweep(axes, alone))["points"]
+        job = self.json("simulate", self.job(), "--fidelity", "analytic")["step_time_s"]["mean"]
+        more = self.json("simulate", self.job(), "--fidelity", "analytic", "--set", "train.global_batch=32")["step_time_s"]["mean"]
+        self.assertEqual((points[0]["metrics"]["step_s"], points[3]["metrics"]["step_s"]), (job, more))
+        self.assertEqual((self.tmp / "out/results.csv").read_text().splitlines()[1].split(",")[:3], ["", "", "ddp"])
+        self.assertIn("each input alone", (self.tmp / "out/sweep.svg").read_text())
+        self.refused("sweep", self.sweep("", alone + "[scaling]\ndevices = [2]\n"), "--dry-run", says=["vary", "alone"])
+
     def test_numbers_are_those_of_simulate(self):
         axes = 'methods = ["ddp", "1f1b@pp=2"]\ndisturb.compute_jitter = [0, 0.1]'
         path = self.sweep(axes, 'job = "job.toml"\nseeds = 2\n[axes]\n')

@@ -202,6 +202,11 @@ class Sweep(PackageCase):
         self.assertEqual(list(frame["world_size"]), [2, 4] * 3)
         self.assertEqual(list(frame["method"]), ["ddp", "zero1"] * 3)
 
+    def test_each_value_alone(self):
+        frame = rehearse.sweep(TINY, {"method.name": ["zero2"], "train.global_batch": [32]}, vary="alone", fidelity="analytic")
+        self.assertEqual(list(frame["method"]), ["ddp", "zero2", "ddp"])
+        self.assertEqual(list(frame["train.global_batch"].isna()), [True, True, False])
+
     def test_a_scaling(self):
         frame = rehearse.sweep(TINY, scaling={"devices": [2, 4, 8]}, fidelity="analytic")
         self.assertEqual((list(frame["devices"]), list(frame["world_size"])), ([2, 4, 8], [2, 4, 8]))

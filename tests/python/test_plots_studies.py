@@ -83,6 +83,20 @@ class Sweeps(unittest.TestCase):
         self.assertEqual([bar.get_width() for bar in axis.patches], [1 + n for n in range(sweep.MOST_BARS)])
         self.assertEqual(axis.get_yticklabels()[0].get_text(), "m0, slow, size 1")
 
+    def test_values_alone_give_a_bar_an_input_the_widest_first(self):
+        axes = [{"name": "bucket", "values": [5, 50]}, {"name": "link", "values": ["slow", "fast"]}, {"name": "tp", "values": [8]}]
+        found = [(None, None, 2.0), ("bucket", 5, 2.1), ("bucket", 50, 2.3), ("link", "slow", 3.0), ("link", "fast", 1.5)]
+        points = [
+            {"key": str(n), "point": {a["name"]: value if a["name"] == name else None for a in axes}, "metrics": {"step_s": step}}
+            for n, (name, value, step) in enumerate(found)
+        ]
+        points.append({"key": "refused", "point": {"bucket": None, "link": None, "tp": 8}, "refused": "memory"})
+        top = {**SWEEP, "vary": "alone", "axes": axes, "points": points}
+        (axis,) = sweep.draw(sweep.read(inputs.Checked(top, "sweep.json"))).axes
+        self.assertEqual([label.get_text() for label in axis.get_yticklabels()], ["link", "bucket"])
+        self.assertEqual([(bar.get_x(), bar.get_width()) for bar in axis.patches], [(1.5, 1.5), (2.0, 2.3 - 2.0)])
+        self.assertEqual([text.get_text() for text in axis.texts], ["fast", "slow", "job", "50"])
+
     def test_a_scaling_gives_step_times_beside_perfect_ones_and_efficiencies(self):
         axes = [{"name": "devices", "values": [8, 16, 32]}]
         points = [
