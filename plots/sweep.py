@@ -105,6 +105,11 @@ def _name(values, axes):
     return ", ".join(str(values[a]) if isinstance(values[a], str) else f"{a.rsplit('.', 1)[-1]} {values[a]}" for a in axes)
 
 
+def _look(number):
+    cycle, colour = divmod(number, len(style.SERIES))
+    return {"color": style.SERIES[colour], "linestyle": ("-", "--")[cycle % 2], "marker": "o", "markersize": 4}
+
+
 def _lines(sweep, along, others):
     figure, axis = style.figure(8, 4.5)
     series = {}
@@ -112,9 +117,7 @@ def _lines(sweep, along, others):
         if number is not None:
             series.setdefault(_name(values, others), []).append((values[along], number))
     for number, (name, points) in enumerate(series.items()):
-        cycle, colour = divmod(number, len(style.SERIES))
-        look = {"color": style.SERIES[colour], "linestyle": ("-", "--")[cycle % 2], "marker": "o", "markersize": 4}
-        axis.plot(*zip(*sorted(points), strict=True), label=name or None, **look)
+        axis.plot(*zip(*sorted(points), strict=True), label=name or None, **_look(number))
     places = [v for v in sweep.axes[along] if _is_number(v)]
     if min(places) > 0 and max(places) / min(places) >= 8:
         axis.set_xscale("log")
@@ -135,13 +138,12 @@ def _curves(sweep):
     """Step times beside what perfect scaling gives, and the efficiency."""
     figure, (left, right) = style.figure(10, 4.2, ncols=2)
     for number, curve in enumerate(sweep.curves):
-        cycle, colour = divmod(number, len(style.SERIES))
-        look = {"color": style.SERIES[colour], "linestyle": ("-", "--")[cycle % 2], "marker": "o", "markersize": 4}
+        look = _look(number)
         left.plot(curve.devices, curve.step_s, label=curve.name or None, **look)
         right.plot(curve.devices, curve.efficiency, **look)
         first, perfect = curve.devices[0], curve.step_s[0]
         ideal = [perfect * (first / n if sweep.scaling == "strong" else 1) for n in curve.devices]
-        left.plot(curve.devices, ideal, color=style.SERIES[colour], linewidth=0.8, linestyle=":")
+        left.plot(curve.devices, ideal, color=look["color"], linewidth=0.8, linestyle=":")
     places = sorted({n for curve in sweep.curves for n in curve.devices})
     for axis in (left, right):
         axis.set_xscale("log")

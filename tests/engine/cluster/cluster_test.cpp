@@ -15,6 +15,7 @@
 #include <set>
 
 #include "engine/cluster/platform.h"
+#include "tests/engine/cluster/path_names.h"
 #include "tests/engine/reference.h"
 #include "tests/message_of.h"
 
@@ -22,12 +23,6 @@ namespace rehearse::cluster {
 namespace {
 
 using testing::HasSubstr;
-
-std::vector<std::string> names_of(const Cluster& c, Id a, Id b) {
-  std::vector<std::string> out;
-  for (Id link : c.path(a, b)) out.push_back(c.links()[link].name);
-  return out;
-}
 
 std::string write_platform(const std::string& text) {
   std::string path = testing::TempDir() + "/platform_under_test.toml";

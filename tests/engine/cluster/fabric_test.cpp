@@ -14,6 +14,7 @@
 
 #include "engine/cluster/platform.h"
 #include "engine/job/job.h"
+#include "tests/engine/cluster/path_names.h"
 #include "tests/message_of.h"
 
 namespace rehearse::cluster {
@@ -21,12 +22,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::vector<std::string> names_of(const Cluster& c, Id a, Id b) {
-  std::vector<std::string> out;
-  for (const Id link : c.path(a, b)) out.push_back(c.links()[link].name);
-  return out;
-}
 
 using Traits = boost::adjacency_list_traits<boost::vecS, boost::vecS, boost::directedS>;
 struct Pipe {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "engine/cluster/cluster.h"
+#include "tests/engine/cluster/path_names.h"
 #include "tests/message_of.h"
 
 namespace rehearse::cluster {
@@ -13,12 +14,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::vector<std::string> names_of(const Cluster& c, Id a, Id b) {
-  std::vector<std::string> out;
-  for (Id link : c.path(a, b)) out.push_back(c.links()[link].name);
-  return out;
-}
 
 /// Two nodes on one switch, whose file has this [fabric].
 Cluster two_nodes(const std::string& fabric) {
