@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "engine/base/errors.h"
 #include "runtime/checkpoints/run_folder.h"
@@ -136,7 +137,7 @@ void collect(const NodeStore& store, const HeldByAll& held, Control& control, Co
           send_file(between, seen_by(rank, file), bytes, leader, alive);
         else if (here.empty() && rank == leader)
           receive_file(between, path, bytes, source.at(file), alive);
-        else if (rank == leader && here != path)
+        else if (std::error_code missing; rank == leader && !fs::equivalent(here, path, missing))
           copy_file(here, path, bytes, alive);
       }
     }
