@@ -51,7 +51,7 @@ class Attention final : public Block, AttentionParts {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params), d(z_, grads);
     const Halves half(pass);
-    std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
+    Saved::Tensors s = std::exchange(saved.tensors, {});
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &out = s[4], &lse = s[5];
 
     const at::Tensor grad =

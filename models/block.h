@@ -12,6 +12,7 @@
 // (the fused CPU kernels cannot). There is no padding mask: all sequences have the full length.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <memory>
@@ -36,7 +37,7 @@ struct Batch {
   bool train = true;           // false: no dropout
   /// Of each of the T tokens, its place in the whole sample, where ranks divide samples
   /// (engine/model/context.h). Empty: 0, 1, 2 ...
-  std::vector<std::int64_t> positions = {};
+  at::IntArrayRef positions = {};
 
   std::int64_t position(std::int64_t token) const {
     return positions.empty() ? token : positions[static_cast<std::size_t>(token)];
@@ -45,7 +46,8 @@ struct Batch {
 
 /// What forward keeps for backward. `bytes()` equals `saved_bytes` of engine/model/model.h.
 struct Saved {
-  std::vector<at::Tensor> tensors = {};
+  using Tensors = c10::SmallVector<at::Tensor, 14>;  // with room for what any block keeps
+  Tensors tensors = {};
   std::int64_t bytes() const;
 };
 

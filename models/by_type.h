@@ -1,6 +1,10 @@
-// Calls a loop over plain memory with the C++ type of a tensor's elements.
+// Loops over plain memory: the C++ type of a tensor's elements, and room for a row of them.
 #pragma once
 #include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 namespace rehearse::models {
 
@@ -15,6 +19,14 @@ void by_type(const at::Tensor& x, const F& f) {
     default:
       return f(float());
   }
+}
+
+/// Room for so many floats. It is this thread's own, and its next call returns the same room.
+inline float* row_room(std::int64_t elements) {
+  thread_local std::vector<float> room;
+  if (room.size() < static_cast<std::size_t>(elements))
+    room.resize(static_cast<std::size_t>(elements));
+  return room.data();
 }
 
 }  // namespace rehearse::models

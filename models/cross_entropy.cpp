@@ -97,14 +97,14 @@ void each_row(const at::Tensor& values, const Work& work) {
   const std::int64_t width = values.size(1);
   T* const data = values.data_ptr<T>();
   at::parallel_for(0, values.size(0), 4, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> buffer(std::is_same_v<T, float> ? 0 : static_cast<std::size_t>(width));
+    float* const buffer = std::is_same_v<T, float> ? nullptr : row_room(width);
     for (std::int64_t i = begin; i < end; ++i) {
       T* const row = data + i * width;
       if constexpr (std::is_same_v<T, float>) {
         work(i, row);
       } else {
         for (std::int64_t j = 0; j < width; ++j) buffer[j] = static_cast<float>(row[j]);
-        work(i, buffer.data());
+        work(i, buffer);
         for (std::int64_t j = 0; j < width; ++j) row[j] = static_cast<T>(buffer[j]);
       }
     }

@@ -66,11 +66,11 @@ void drop_rows(at::Tensor& x, const DropoutMask& mask, const at::Tensor& residua
   const std::uint64_t call = call_key(mask);
   const std::int64_t first = mask.batch.first_sample;
   at::parallel_for(0, x.size(0) * seq, 16, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> row(static_cast<std::size_t>(hidden));
+    float* const row = row_room(hidden);
     for (std::int64_t i = begin; i < end; ++i) {
-      fill_row(row.data(), hidden, row_key(call, first + i / seq, mask.batch.position(i % seq)),
+      fill_row(row, hidden, row_key(call, first + i / seq, mask.batch.position(i % seq)),
                threshold(mask.probability), scale(mask.probability));
-      apply_row(data + i * hidden, add == nullptr ? nullptr : add + i * hidden, row.data(), hidden);
+      apply_row(data + i * hidden, add == nullptr ? nullptr : add + i * hidden, row, hidden);
     }
   });
 }

@@ -51,7 +51,7 @@ class Head final : public Normed {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params), d(z_, grads);
     const Halves half(pass);
-    std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
+    Saved::Tensors s = std::exchange(saved.tensors, {});
     // s[3] holds exponentials, which to_gradient overwrites. BERT: s[4] `before`, s[5] `active`,
     // s[6..8] the second norm.
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &grad_logits = s[3];

@@ -78,8 +78,7 @@ at::Tensor WithNorm::through_output_norm(const at::Tensor& added, const at::Tens
 
 at::Tensor WithNorm::through_output_norm_backward(const Halves& half, const at::Tensor& grad_output,
                                                   const NormParams& p, const NormParams& d,
-                                                  std::vector<at::Tensor>& saved,
-                                                  bool accumulate) const {
+                                                  Saved::Tensors& saved, bool accumulate) const {
   at::Tensor& added = saved[saved.size() - 2];
   if (half.inputs) added = norm_backward(grad_output, added, {}, saved.back(), p, d, accumulate);
   return rows(added);

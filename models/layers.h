@@ -248,7 +248,7 @@ class WithNorm {
   /// behind all else in `saved`.
   at::Tensor through_output_norm_backward(const Halves& half, const at::Tensor& grad_output,
                                           const NormParams& p, const NormParams& d,
-                                          std::vector<at::Tensor>& saved, bool accumulate) const;
+                                          Saved::Tensors& saved, bool accumulate) const;
   /// (B, T, H) -> (n, H).
   at::Tensor rows(const at::Tensor& x) const { return x.view({-1, z_.hidden}); }
   /// Returns the gradient of the input of a block with a residual. `grad_y`: the gradient of the

@@ -38,7 +38,7 @@ class Mlp final : public Normed {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const Tensors p(z_, params), d(z_, grads);
     const Halves half(pass);
-    std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
+    Saved::Tensors s = std::exchange(saved.tensors, {});
     // The first half replaces `inner` by its gradient.
     at::Tensor &y = s[0], &mean = s[1], &rstd = s[2], &inner = s[3], &active = s[4];
 

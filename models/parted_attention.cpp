@@ -39,7 +39,7 @@ class Parted : public PartedAttention, protected AttentionParts {
     saved.tensors.insert(saved.tensors.end(), {q, heads.q.rstd, k, heads.k.rstd});
   }
   /// y, mean, rstd.
-  std::vector<at::Tensor> norm(const at::Tensor& input, const Tensors& p, const Batch& batch) {
+  Saved::Tensors norm(const at::Tensor& input, const Tensors& p, const Batch& batch) {
     Norm norm = normed(input, p.norm);
     if (drops_embedding(batch)) drop(norm.y, embedding_mask(batch), {});
     return {norm.y, norm.mean, norm.rstd};
@@ -68,7 +68,7 @@ class Parted : public PartedAttention, protected AttentionParts {
                               const Batch& batch, std::span<const at::Tensor> param_grads,
                               std::span<const bool> accumulate) {
     const Tensors p(z_, params), d(z_, param_grads);
-    const std::vector<at::Tensor> s = std::exchange(saved.tensors, {});
+    const Saved::Tensors s = std::exchange(saved.tensors, {});
     const at::Tensor grad =
         models::project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
     store_product(d.out_weight, grad, attended, accumulate[0]);
@@ -266,8 +266,8 @@ class Exchange final : public Parted {
 
   /// Matrices (n, columns), each of heads, to (P, B, T, sum of columns / P): by the rank that gets
   /// the heads.
-  at::Tensor by_heads(const std::vector<at::Tensor>& parts, const at::Tensor& input) const {
-    std::vector<at::Tensor> by_rank;
+  at::Tensor by_heads(at::TensorList parts, const at::Tensor& input) const {
+    c10::SmallVector<at::Tensor, 3> by_rank;
     for (const at::Tensor& part : parts)
       by_rank.push_back(part.view({input.size(0), input.size(1), ranks_, -1}));
     return at::cat(by_rank, 3).permute({2, 0, 1, 3}).contiguous();

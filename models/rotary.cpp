@@ -13,11 +13,12 @@ namespace {
 
 /// Sine and cosine of one position, for each pair of a head, times the factor.
 struct Angles {
-  std::vector<float> cosine, sine;
-  explicit Angles(std::size_t pairs) : cosine(pairs), sine(pairs) {}
+  std::size_t pairs;
+  float* cosine = row_room(2 * static_cast<std::int64_t>(pairs));
+  float* sine = cosine + pairs;
 
   void turn_to(std::int64_t position, const Rotary& rotary, Turn turn) {
-    for (std::size_t i = 0; i < cosine.size(); ++i) {
+    for (std::size_t i = 0; i < pairs; ++i) {
       const float angle = static_cast<float>(position) * rotary.frequencies[i];
       cosine[i] = rotary.factor * std::cos(angle);
       sine[i] = rotary.factor * (turn == Turn::forward ? std::sin(angle) : -std::sin(angle));
@@ -27,7 +28,7 @@ struct Angles {
 
 template <class T>
 void rotate_head(T* x, const Angles& angles) {
-  const std::size_t pairs = angles.cosine.size();
+  const std::size_t pairs = angles.pairs;
   for (std::size_t i = 0; i < pairs; ++i) {
     const auto a = static_cast<float>(x[i]), b = static_cast<float>(x[i + pairs]);
     x[i] = static_cast<T>(a * angles.cosine[i] - b * angles.sine[i]);
@@ -39,7 +40,7 @@ template <class T>
 void rotate_rows(const at::Tensor& x, const Rotary& rotary, const Batch& batch, Turn turn) {
   T* const data = x.data_ptr<T>();
   at::parallel_for(0, x.size(1), 4, [&](std::int64_t begin, std::int64_t end) {
-    Angles angles(rotary.frequencies.size());
+    Angles angles{.pairs = rotary.frequencies.size()};
     for (std::int64_t token = begin; token < end; ++token) {
       angles.turn_to(batch.position(token), rotary, turn);
       for (std::int64_t sample = 0; sample < x.size(0); ++sample)

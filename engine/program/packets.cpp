@@ -89,6 +89,6 @@ std::int64_t select_candidates(const Kernel& kernel) {
   return most + most / 4 + block + vector;
 }
 
-std::int64_t select_workspace(const Kernel& kernel) { return 8 * select_candidates(kernel); }
+std::int64_t select_workspace(const Kernel& kernel) { return 12 * select_candidates(kernel); }
 
 }  // namespace rehearse::program

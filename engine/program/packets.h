@@ -61,9 +61,9 @@ std::int64_t quantised_bytes(const Kernel& kernel);
 bool codes_have(Compressor compressor, int bits);
 std::string bits_text(Compressor compressor);
 
-/// Bytes of workspace of a select beside its operands: 8 per candidate (value, index); a
-/// scatter_add that repeats a select's draws has the same. There is room for a quarter and a block
-/// more candidates than the packet can hold.
+/// Bytes of workspace of a select beside its operands: 12 per candidate (value, index,
+/// magnitude); a scatter_add that repeats a select's draws has the same. There is room for a
+/// quarter and a block more candidates than the packet can hold.
 std::int64_t select_workspace(const Kernel& kernel);
 std::int64_t select_candidates(const Kernel& kernel);
 

@@ -1,7 +1,6 @@
 #include "runtime/communication/socket_mailbox.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -247,11 +246,10 @@ bool SocketMailbox::write(Outgoing& line) {
 }
 
 void SocketMailbox::turn() {
-  std::vector<pollfd> wait = {{wake_.get(), POLLIN, 0},
-                              {verdict_ ? -1 : control_.failure_fd(), POLLIN, 0}};
-  std::vector<Incoming*> readers;
+  auto& [wait, readers, writers] = turn_;
+  wait = {{wake_.get(), POLLIN, 0}, {verdict_ ? -1 : control_.failure_fd(), POLLIN, 0}};
+  readers.clear(), writers.clear();
   bool has_input = false;
-  std::vector<std::pair<Id, Outgoing*>> writers;
   {
     // Only this thread closes connections, and neither container moves its elements, so the
     // pointers stay valid.

@@ -6,6 +6,8 @@
 // Payload buffers are reused. While the inbox exceeds the bound nothing more is read, and TCP slows
 // down the senders.
 #pragma once
+#include <poll.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -46,6 +48,13 @@ class SocketMailbox : public Mailbox {
     std::deque<Letter> letters = {};
   };
 
+  /// What one turn of the thread waits for: two of its own, then readers, then writers.
+  struct Turn {
+    std::vector<pollfd> wait = {};
+    std::vector<Incoming*> readers = {};
+    std::vector<std::pair<Id, Outgoing*>> writers = {};
+  };
+
   void post(Letter letter, Id to);
   std::vector<std::byte> spare_buffer(std::size_t bytes);
   void hand_over(Letter letter);
@@ -78,6 +87,7 @@ class SocketMailbox : public Mailbox {
   bool verdict_ = false, closed_ = false;
   std::atomic<bool> ending_ = false;
   std::atomic<std::int64_t> sent_ = 0, received_ = 0;
+  Turn turn_ = {};  // used by the thread alone
   std::thread thread_ = {};
 };
 

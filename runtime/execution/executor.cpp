@@ -1,9 +1,9 @@
 #include "runtime/execution/executor.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -142,8 +142,9 @@ struct Executor::Impl {
   }
 
   bool execute(Id op, std::int64_t step) {
-    // LibTorch keeps this flag by thread, and lanes are threads. Blocks need no autograd.
-    const c10::AutoGradMode no_grad(false);
+    // LibTorch keeps this by thread, and lanes are threads. There is no graph, so nothing of an op
+    // goes through autograd.
+    const at::AutoDispatchBelowADInplaceOrView no_graph;
     if (on_host(role.ops[op].work)) return operations.execute(op, step);
     // What is slowed down by a factor of its time must be timed, so the host waits for it.
     Accelerator* const timed =

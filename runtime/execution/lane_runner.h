@@ -147,7 +147,8 @@ class LaneRunner {
   std::atomic<std::int64_t> computed_ = 0;                  // nanoseconds
   Turnstile turnstile_;
   std::deque<UnderWay> under_way_ = {};  // by lane
-  std::deque<std::int64_t> ended_ = {};  // steps whose `stepped` has not been called
+  // Steps whose `stepped` has not been called: the last one, and the one whose last op was issued.
+  boost::circular_buffer<std::int64_t> ended_ = boost::circular_buffer<std::int64_t>(2);
   std::unique_ptr<IssueCounter[]> issued_;
   std::atomic<std::int32_t> pulse_ = 0;  // changes with every op; lanes by arrival wait on it
   bool pulses_ = false;

@@ -270,7 +270,7 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
       average(p, work, step);
       return;
     case program::KernelKind::cast: {
-      std::vector<at::Tensor> sources;
+      c10::SmallVector<at::Tensor, 4> sources;
       for (const Operand& operand : p.operands)
         if (operand.slot == program::Slot::source) sources.push_back(memory_.read(operand, step));
       const Operand& target = p.need(program::Slot::target);
@@ -306,7 +306,7 @@ void Operations::average(Prepared& p, const program::Kernel& work, std::int64_t 
     outer_step(scale, momentum, read(program::Slot::source), write(program::Slot::anchor),
                write(program::Slot::outer_moment), write(program::Slot::target), elements);
   } else {
-    std::vector<const float*> sources;
+    c10::SmallVector<const float*, 4> sources;
     for (const Operand& operand : p.operands)
       if (operand.slot == program::Slot::source)
         sources.push_back(memory_.read(operand, step).data_ptr<float>());

@@ -90,6 +90,8 @@ class Operations {
     std::vector<Staged> steps = {};  // step s is in s mod their number
     std::int64_t first = 0;          // its first sample's number within the global batch
     int samples = 0;
+    // Where ranks divide samples: room to read whole ones, all tokens before all labels.
+    std::vector<std::int64_t> whole = {};
     Staged& at(std::int64_t step) { return steps[static_cast<std::size_t>(step) % steps.size()]; }
   };
 
@@ -125,7 +127,7 @@ class Operations {
   void backward(Prepared& p, const program::Compute& compute, std::int64_t step);
   void part_forward(Prepared& p, const program::Compute& compute, std::int64_t step);
   void part_backward(Prepared& p, const program::Compute& compute, std::int64_t step);
-  void fill_batch(const MicroBatch& m, models::Batch& batch, std::int64_t step);
+  void fill_batch(MicroBatch& m, models::Batch& batch, std::int64_t step);
   void kernel(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void select(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   void scatter_add(Prepared& p, const program::Kernel& kernel, std::int64_t step);
@@ -182,6 +184,7 @@ class Operations {
   std::vector<Id> last_sender_;  // by channel: sender of the last message taken
   bool ends_others_;             // its answers tell free-running ranks when to end
   std::vector<MicroBatch> microbatches_;
+  std::vector<std::int64_t> positions_;   // models::Batch::positions of all micro-batches
   bool own_gradients_ = false;            // passes leave gradients that are each rank's own
   std::vector<std::int64_t> loss_steps_;  // whose losses are kept, at step modulo size
   std::shared_ptr<std::byte> losses_, losses_there_;  // a StepLoss for each, see LossPlace

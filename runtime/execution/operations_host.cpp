@@ -36,7 +36,7 @@ std::int64_t Operations::label_count(std::int64_t step) const {
   return feed_.data->training_labels(step, first, last.first + last.samples - first);
 }
 
-void Operations::fill_batch(const MicroBatch& m, models::Batch& batch, std::int64_t step) {
+void Operations::fill_batch(MicroBatch& m, models::Batch& batch, std::int64_t step) {
   const Data& data = *feed_.data;
   auto* tokens = batch.tokens.data_ptr<std::int64_t>();
   auto* labels = batch.labels.data_ptr<std::int64_t>();
@@ -48,12 +48,12 @@ void Operations::fill_batch(const MicroBatch& m, models::Batch& batch, std::int6
   };
   if (batch.positions.empty()) return read(tokens, labels);
   // Whole samples, of which this rank has some tokens.
-  const auto all = static_cast<std::size_t>(std::int64_t{m.samples} * model_.seq_len);
-  std::vector<std::int64_t> all_tokens(all), all_labels(all);
-  read(all_tokens.data(), all_labels.data());
+  std::int64_t* const all_tokens = m.whole.data();
+  std::int64_t* const all_labels = all_tokens + m.whole.size() / 2;
+  read(all_tokens, all_labels);
   for (int sample = 0; sample < m.samples; ++sample)
     for (const std::int64_t position : batch.positions) {
-      const auto at = static_cast<std::size_t>(sample * std::int64_t{model_.seq_len} + position);
+      const std::int64_t at = sample * std::int64_t{model_.seq_len} + position;
       *tokens++ = all_tokens[at], *labels++ = all_labels[at];
     }
 }
@@ -61,8 +61,8 @@ void Operations::fill_batch(const MicroBatch& m, models::Batch& batch, std::int6
 void Operations::stage(Id op, std::int64_t step) {
   const auto* const compute = std::get_if<program::Compute>(&role_.ops[op].work);
   if (compute == nullptr) return;
-  const MicroBatch& m = microbatches_.at(compute->microbatch);
-  auto& [held, batch] = microbatches_[compute->microbatch].at(step);
+  MicroBatch& m = microbatches_.at(compute->microbatch);
+  auto& [held, batch] = m.at(step);
   // Even keys are training steps, odd keys validation batches.
   const std::int64_t key = feed_.training ? 2 * step : 2 * feed_.evaluation + 1;
   if (std::exchange(held, key) == key) return;

@@ -122,6 +122,10 @@ void Operations::find_samples() {
       if (std::holds_alternative<program::Compute>(op.work)) shift = std::max(shift, int{op.shift});
     staged = static_cast<std::size_t>(run_ahead + 1 + shift);
   }
+  if (context_.count > 1)
+    for (const model::TokenRun& run :
+         model::tokens_of(model_.seq_len, context_.count, context_.index, cut_of(program_)))
+      for (std::int64_t i = 0; i < run.size; ++i) positions_.push_back(run.begin + i);
   std::int64_t first =
       std::accumulate(by_place.begin(), by_place.begin() + mine.index, std::int64_t{0});
   for (const int samples : link::samples_of(role_)) {
@@ -132,11 +136,9 @@ void Operations::find_samples() {
     for (auto& [key, batch] : m.steps) {
       batch.tokens = host_tensor({samples, tokens});
       batch.labels = host_tensor({samples, tokens});
-      if (context_.count > 1)
-        for (const model::TokenRun& run :
-             model::tokens_of(model_.seq_len, context_.count, context_.index, cut_of(program_)))
-          for (std::int64_t i = 0; i < run.size; ++i) batch.positions.push_back(run.begin + i);
+      batch.positions = positions_;
     }
+    if (context_.count > 1) m.whole.resize(2 * static_cast<std::size_t>(samples * model_.seq_len));
     first += samples;
   }
   for (const program::Op& op : role_.ops)

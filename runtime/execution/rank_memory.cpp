@@ -179,7 +179,7 @@ at::Tensor RankMemory::reached(const Operand& operand, const at::Tensor& tensor,
 
 at::Tensor RankMemory::part_of_value(const Operand& operand, const at::Tensor& value) const {
   device_.used(value.storage().data());
-  const at::Tensor flat = value.view(-1);
+  const at::Tensor flat = value.dim() == 1 ? value : value.view(-1);
   return operand.whole ? flat : flat.narrow(0, operand.begin, operand.elements);
 }
 

@@ -12,7 +12,7 @@ void put(const at::Tensor& source, const at::Tensor& target, bool add) {
 
 }  // namespace
 
-void cast(const std::vector<at::Tensor>& sources, const at::Tensor& target, bool add,
+void cast(std::span<const at::Tensor> sources, const at::Tensor& target, bool add,
           std::int64_t keep, std::int64_t stride) {
   if (keep > 0) {
     const std::int64_t rows = target.numel() / keep;

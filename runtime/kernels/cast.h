@@ -9,13 +9,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 namespace rehearse::runtime {
 
 /// target = source, or target += source with `add`; all tensors are flat. The dtypes may differ.
 /// With `keep` > 0 only the first source is read.
-void cast(const std::vector<at::Tensor>& sources, const at::Tensor& target, bool add,
+void cast(std::span<const at::Tensor> sources, const at::Tensor& target, bool add,
           std::int64_t keep, std::int64_t stride);
 
 }  // namespace rehearse::runtime

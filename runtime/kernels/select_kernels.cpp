@@ -5,7 +5,6 @@
 #include <bit>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -116,11 +115,12 @@ std::int64_t pass(const float* g, float* e, std::int64_t n, std::uint32_t first,
 ///
 ///   bit  31 ...... 21 | 20 ...... 10 | 9 ....... 0
 ///        first digit    second digit   third digit
-Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t keep) {
+Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t keep,
+                       std::uint32_t* room) {
   constexpr std::size_t bins = std::size_t{1} << 11, copies = 4;
   // Several copies of the histogram, so that consecutive increments of one bin do not wait for each
   // other.
-  std::vector<std::int64_t> histogram(bins * copies);
+  std::array<std::int64_t, bins* copies> histogram = {};
   for (std::int64_t i = 0; i < elements; ++i)
     ++histogram[static_cast<std::size_t>(i) % copies * bins + (magnitude_of(values[i]) >> 21)];
   for (std::size_t i = bins; i < histogram.size(); ++i) histogram[i % bins] += histogram[i];
@@ -128,19 +128,17 @@ Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t 
   std::uint32_t digit = bins - 1;
   while (histogram[digit] < out.ties) out.ties -= histogram[digit--];
   out.bits = digit << 21;
-  // One more place, because the loop writes an entry before it knows whether the entry counts.
-  std::vector<std::uint32_t> same(static_cast<std::size_t>(histogram[digit]) + 1);
-  std::size_t found = 0;
-  for (std::int64_t i = 0; i < elements && found + 1 < same.size(); ++i) {
+  std::int64_t found = 0;
+  for (std::int64_t i = 0; i < elements; ++i) {
     const std::uint32_t m = magnitude_of(values[i]);
-    same[found] = m;
+    room[found] = m;
     found += m >> 21 == digit;
   }
   for (const auto& [shift, mask] : {std::pair{10, 0x7ffU}, std::pair{0, 0x3ffU}}) {
-    histogram.assign(bins, 0);
+    std::fill_n(histogram.begin(), bins, 0);
     const std::uint32_t above = ~((mask << shift) | ((1U << shift) - 1));
-    for (std::size_t i = 0; i < found; ++i)
-      histogram[(same[i] >> shift) & mask] += (same[i] & above) == out.bits;
+    for (std::int64_t i = 0; i < found; ++i)
+      histogram[(room[i] >> shift) & mask] += (room[i] & above) == out.bits;
     digit = mask;
     while (histogram[digit] < out.ties) out.ties -= histogram[digit--];
     out.bits |= digit << shift;

@@ -19,8 +19,9 @@ struct Threshold {
   std::int64_t ties = 0;   // of the entries equal to it, how many are among the keep largest
   std::int64_t equal = 0;  // how many entries equal it in all
 };
-/// Requires 1 <= keep <= elements.
-Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t keep);
+/// Requires 1 <= keep <= elements. `room`: for `elements` numbers, which are overwritten.
+Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t keep,
+                       std::uint32_t* room);
 
 /// How `pass` treats an entry: v = gradient + residual (`use`) or v = gradient; the new residual is
 /// gradient + beta x residual. With `remove`, v is subtracted from the new residual of every

@@ -77,7 +77,8 @@ class Selection {
         source_(gradient, type, 1 / step.gradients.scale()),
         residual_(residual),
         values_(scratch.values.data()),
-        indices_(scratch.indices.data()) {
+        indices_(scratch.indices.data()),
+        magnitudes_(scratch.magnitudes.data()) {
     rule_.use = kernel.feedback != program::Feedback::literal;
     rule_.beta = kernel.feedback == program::Feedback::conserving ? 1 : printed_beta;
     if (kernel.feedback == program::Feedback::printed && step.step > 0 &&
@@ -146,27 +147,26 @@ class Selection {
 
  private:
   /// The bits of a magnitude that slightly more than `keep` entries should reach: 4 standard
-  /// deviations more, from an evenly spread sample that hits about 2048 of the `keep` largest. 0
-  /// when there are too few entries for a sample.
+  /// deviations more, from an evenly spread sample that hits about 2048 of the `keep` largest, or
+  /// as many as there is room for. 0 when there are too few entries for a sample.
   std::uint32_t likely_bound() {
-    constexpr double hits = 2048;
     const double part = static_cast<double>(kernel_.keep) / static_cast<double>(kernel_.of);
-    const double wanted = hits / part;
+    const double wanted = 2048 / part;
     if (kernel_.keep == 0 || wanted > static_cast<double>(kernel_.of) / 16) return 0;
-    const auto size = static_cast<std::int64_t>(wanted);
+    const std::int64_t size =
+        std::min(static_cast<std::int64_t>(wanted), select_candidates(kernel_));
     const std::int64_t stride = kernel_.of / size;
     const RandomKey key = random_key(0, Draw::select, 0, 0);
-    std::vector<std::uint32_t> sample;
-    sample.reserve(static_cast<std::size_t>(size));
     for (std::int64_t i = 0; i < size; ++i) {
       const std::int64_t at = i * stride + random_bits(key, static_cast<std::uint32_t>(i)) % stride;
       const float g = added_ ? 0 : *source_.at(at, 1);
-      sample.push_back(magnitude_of(rule_.use ? g + residual_[at] : g));
+      magnitudes_[i] = magnitude_of(rule_.use ? g + residual_[at] : g);
     }
+    const double hits = part * static_cast<double>(size);
     const auto rank = static_cast<std::ptrdiff_t>(hits + 4 * std::sqrt(hits));
     if (rank >= size) return 0;
-    std::nth_element(sample.begin(), sample.begin() + rank, sample.end(), std::greater<>());
-    return sample[static_cast<std::size_t>(rank)];
+    std::nth_element(magnitudes_, magnitudes_ + rank, magnitudes_ + size, std::greater<>());
+    return magnitudes_[rank];
   }
 
   /// Counts the entries whose magnitude's bits reach `least`. Writes nothing.
@@ -208,7 +208,7 @@ class Selection {
   /// removed them. Returns the bits of the smallest magnitude left.
   std::uint32_t cut(std::int64_t keep) {
     assert(keep <= count_);
-    const Threshold threshold = threshold_of(values_, count_, keep);
+    const Threshold threshold = threshold_of(values_, count_, keep, magnitudes_);
     smallest_ = std::bit_cast<float>(threshold.bits);
     count_ = keep_largest(values_, indices_, count_, threshold, rule_.remove ? residual_ : nullptr);
     return threshold.bits;
@@ -225,7 +225,7 @@ class Selection {
   Source source_;
   float* residual_;
   float* values_;
-  std::uint32_t* indices_;
+  std::uint32_t *indices_, *magnitudes_;
   std::int64_t count_ = 0;
   float smallest_ = 0;
   EntryRule rule_ = {};
@@ -270,6 +270,7 @@ void SelectScratch::fit(const program::Kernel& kernel) {
   if (values.size() >= need) return;
   values.resize(need);
   indices.resize(need);
+  magnitudes.resize(need);
 }
 
 void draw_entries(const program::Kernel& kernel, const SelectStep& step, std::uint32_t* indices) {

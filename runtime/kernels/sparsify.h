@@ -26,10 +26,11 @@ inline constexpr float printed_beta = 0.9F;
 /// `printed` clears its residual every so many steps.
 inline constexpr std::int64_t printed_reset = 1000;
 
-/// Working memory of `select`: the candidate entries, by ascending index. Reused from call to call.
+/// Working memory of `select`: the candidate entries, by ascending index, and room to sort them or
+/// a sample of all entries by magnitude. Reused from call to call.
 struct SelectScratch {
   std::vector<float> values = {};
-  std::vector<std::uint32_t> indices = {};
+  std::vector<std::uint32_t> indices = {}, magnitudes = {};
   void fit(const program::Kernel& kernel);
 };
 

@@ -61,9 +61,11 @@ class Ranks {
                                          c.heads ? c.ranks : 0)),
         saved_(std::size_t(c.ranks)) {
     for (int rank = 0; rank < c.ranks; ++rank) {
-      Batch& batch = batches_.emplace_back();
+      std::vector<std::int64_t>& positions = positions_.emplace_back();
       for (const model::TokenRun& run : model::tokens_of(tokens, c.ranks, rank, c.cut))
-        for (std::int64_t i = 0; i < run.size; ++i) batch.positions.push_back(run.begin + i);
+        for (std::int64_t i = 0; i < run.size; ++i) positions.push_back(run.begin + i);
+      Batch& batch = batches_.emplace_back();
+      batch.positions = positions;
       batch.tokens = at::zeros({samples, tokens / c.ranks}, at::kLong);
     }
   }
@@ -174,6 +176,7 @@ class Ranks {
   const std::vector<at::Tensor>& params_;
   std::unique_ptr<PartedAttention> attention_;
   std::vector<Saved> saved_;
+  std::vector<std::vector<std::int64_t>> positions_ = {};  // of each rank's batch
   std::vector<Batch> batches_ = {};
   std::vector<at::Tensor> sources_ = {}, heads_ = {}, attended_ = {};
   at::Tensor input_ = {};

@@ -174,7 +174,8 @@ TEST(SameBits, LargestKept) {
   std::vector<std::uint32_t> indices(elements), expected_indices;
   for (std::size_t i = 0; i < indices.size(); ++i)
     indices[i] = static_cast<std::uint32_t>((i * 7919) % elements);
-  const Threshold threshold = threshold_of(values.data(), elements, 1234);
+  std::vector<std::uint32_t> room(elements);
+  const Threshold threshold = threshold_of(values.data(), elements, 1234, room.data());
   ASSERT_EQ(threshold.ties, threshold.equal);  // the case that has an AVX-512 version
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (magnitude_of(values[i]) >= threshold.bits) {
