@@ -41,6 +41,8 @@ std::vector<SeedRun> run_seeds(const link::LinkedProgram& linked, const model::M
     return nlohmann::json(run).dump();
   };
   std::vector<SeedRun> runs;
+  // What all seeds draw with is made here and not in each of the processes.
+  const cluster::Disturber first(disturbance, linked.program.world_size);
   for (const std::string& text : in_processes(options.seeds, one, options.processes))
     runs.push_back(nlohmann::json::parse(text).get<SeedRun>());
   return runs;

@@ -1,8 +1,11 @@
 #include "engine/base/random.h"
 
+#include <algorithm>
+#include <boost/circular_buffer.hpp>
 #include <cassert>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 
 #include "engine/base/quantiles.h"
 
@@ -27,6 +30,30 @@ const std::vector<double>& normal_table() {
   return table;
 }
 
+std::shared_ptr<const std::vector<float>> table_of(double sigma) {
+  std::vector<double> factors = normal_table();
+  for (double& z : factors) z = std::exp(sigma * z);
+  const double sum = std::accumulate(factors.begin(), factors.end(), 0.0);
+  const double scale = static_cast<double>(factors.size()) / sum;
+  auto table = std::make_shared<std::vector<float>>(factors.size());
+  std::ranges::transform(factors, table->begin(),
+                         [&](double factor) { return static_cast<float>(scale * factor); });
+  return table;
+}
+
+/// The same, kept for the next call: all seeds of a run draw with one sigma.
+std::shared_ptr<const std::vector<float>> kept_table_of(double sigma) {
+  struct Kept {
+    double sigma;
+    std::shared_ptr<const std::vector<float>> table;
+  };
+  thread_local boost::circular_buffer<Kept> kept(4);
+  const auto found = std::ranges::find(kept, sigma, &Kept::sigma);
+  if (found != kept.end()) return found->table;
+  kept.push_back({sigma, table_of(sigma)});
+  return kept.back().table;
+}
+
 }  // namespace
 
 RandomKey random_key(std::uint64_t seed, Draw what, std::uint64_t step, std::uint64_t op) {
@@ -37,15 +64,7 @@ RandomKey random_key(std::uint64_t seed, Draw what, std::uint64_t step, std::uin
   return {static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(k >> 32)};
 }
 
-LogNormal::LogNormal(double sigma) : sigma_(sigma) {
-  const std::vector<double>& z = normal_table();
-  double sum = 0;
-  for (double v : z) sum += std::exp(sigma * v);
-  const double scale = static_cast<double>(z.size()) / sum;
-  table_.resize(z.size());
-  for (std::size_t i = 0; i < z.size(); ++i)
-    table_[i] = static_cast<float>(scale * std::exp(sigma * z[i]));
-}
+LogNormal::LogNormal(double sigma) : sigma_(sigma), table_(kept_table_of(sigma)) {}
 
 void LogNormal::fill(RandomKey key, std::span<const Id> ranks, std::span<double> out) const {
   assert(ranks.size() == out.size());

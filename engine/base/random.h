@@ -5,6 +5,7 @@
 // and one draw costs about a nanosecond.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -56,7 +57,7 @@ class LogNormal {
   static constexpr int table_bits = 15;
   explicit LogNormal(double sigma);
   double operator()(RandomKey key, std::uint32_t rank) const {
-    return table_[random_bits(key, rank) >> (32 - table_bits)];
+    return (*table_)[random_bits(key, rank) >> (32 - table_bits)];
   }
   /// out[i] = factor of ranks[i].
   void fill(RandomKey key, std::span<const Id> ranks, std::span<double> out) const;
@@ -64,7 +65,7 @@ class LogNormal {
 
  private:
   double sigma_ = 0;
-  std::vector<float> table_ = {};
+  std::shared_ptr<const std::vector<float>> table_ = {};
 };
 
 }  // namespace rehearse
