@@ -31,13 +31,19 @@ void shards(std::string_view input);
 void faults(std::string_view input);
 void frames(std::string_view input);
 void data_frames(std::string_view input);
+void software(std::string_view input);
+void sweep(std::string_view input);
+void results(std::string_view input);
+void measurements(std::string_view input);
 
 inline constexpr Target targets[]{{"job", job},           {"platform", platform},
                                   {"model", model},       {"profile", profile},
                                   {"plan", plan},         {"program", program},
                                   {"manifest", manifest}, {"safetensors", safetensors},
                                   {"shards", shards},     {"faults", faults},
-                                  {"frames", frames},     {"data_frames", data_frames}};
+                                  {"frames", frames},     {"data_frames", data_frames},
+                                  {"software", software}, {"sweep", sweep},
+                                  {"results", results},   {"measurements", measurements}};
 
 /// Calls `f`. Returns true if it succeeds, and false if it throws one of the three errors above.
 template <class F>
