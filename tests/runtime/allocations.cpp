@@ -107,7 +107,7 @@ std::string AllocationCounter::latest() {
     const std::unique_ptr<char*, decltype(&std::free)> names(
         backtrace_symbols(stack.frames.data(), stack.size), &std::free);
     for (int i = 2; i < stack.size; ++i) text += fmt::format("  {}\n", names.get()[i]);
-    text += "\n";
+    text += '\n';
   }
   return text;
 }

@@ -17,8 +17,8 @@
 namespace rehearse::runtime {
 namespace {
 
-/// Runs [0, warm) and then twice `steps` steps and once more as many. Returns what the longer run
-/// took from the heap more often than the shorter one; empty: nothing.
+/// Runs `warm` steps, then `steps`, then twice as many. Returns whether and where the last run took
+/// more from the heap than the one before it; empty: it did not.
 template <class Run>
 std::string taken_by_steps(std::int64_t warm, std::int64_t steps, const Run& run) {
   run(std::int64_t{0}, warm);
