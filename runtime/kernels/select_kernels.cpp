@@ -117,10 +117,10 @@ std::int64_t pass(const float* g, float* e, std::int64_t n, std::uint32_t first,
 ///        first digit    second digit   third digit
 Threshold threshold_of(const float* values, std::int64_t elements, std::int64_t keep,
                        std::uint32_t* room) {
-  constexpr std::size_t bins = std::size_t{1} << 11, copies = 4;
+  constexpr std::size_t bins = std::size_t{1} << 11, copies = 4, counters = bins * copies;
   // Several copies of the histogram, so that consecutive increments of one bin do not wait for each
   // other.
-  std::array<std::int64_t, bins* copies> histogram = {};
+  std::array<std::int64_t, counters> histogram = {};
   for (std::int64_t i = 0; i < elements; ++i)
     ++histogram[static_cast<std::size_t>(i) % copies * bins + (magnitude_of(values[i]) >> 21)];
   for (std::size_t i = bins; i < histogram.size(); ++i) histogram[i % bins] += histogram[i];
