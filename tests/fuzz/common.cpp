@@ -102,4 +102,16 @@ void simulate(const std::string& text, const std::vector<std::string>& overrides
   expect(nlohmann::ordered_json::parse(json.dump(2)) == json, "the JSON of simulate parses");
 }
 
+void simulate_methods(const std::string& keys) {
+  for (const char* method : {"ddp", "zero3", "megatron"})
+    accepts([&] {
+      simulate(fmt::format(R"({}
+cluster = {{ name = "dgx-h100:1", world_size = 4 }}
+method.name = "{}"
+train.global_batch = 8
+)",
+                           keys, method));
+    });
+}
+
 }  // namespace rehearse::fuzz

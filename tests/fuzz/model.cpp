@@ -14,16 +14,7 @@ void model(std::string_view input) {
     const model::ModelSpec spec = model::load_model(path, 0);
     expect(parameters_of(spec) > 0, "a model has parameters");
     if (!is_small(spec)) return;
-    for (const char* method : {"ddp", "zero3", "megatron"})
-      accepts([&] {
-        simulate(fmt::format(R"(
-model.name = "{}"
-cluster = {{ name = "dgx-h100:1", world_size = 4 }}
-method.name = "{}"
-train.global_batch = 8
-)",
-                             path, method));
-      });
+    simulate_methods(fmt::format("model.name = \"{}\"", path));
   });
 }
 

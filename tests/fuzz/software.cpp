@@ -12,17 +12,8 @@ void software(std::string_view input) {
   accepts([&] {
     expect(hash_of(software::load_software(path)) == hash_of(software::load_software(path)),
            "a software file is read the same twice");
-    for (const char* method : {"ddp", "zero3", "megatron"})
-      accepts([&] {
-        simulate(fmt::format(R"(
-model.name = "gpt-tiny"
-cluster = {{ name = "dgx-h100:1", world_size = 4 }}
-software.name = "{}"
-method = {{ name = "{}", precision = "bf16" }}
-train.global_batch = 8
-)",
-                             path, method));
-      });
+    simulate_methods(fmt::format(
+        "model.name = \"gpt-tiny\"\nmethod.precision = \"bf16\"\nsoftware.name = \"{}\"", path));
   });
 }
 

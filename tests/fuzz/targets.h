@@ -79,6 +79,8 @@ bool has_large(std::string_view text, const std::vector<std::string>& words, dou
 /// seeds after one step of warm-up. Expects JSON that parses and has finite numbers only. Skips
 /// jobs that would take long.
 void simulate(const std::string& job, const std::vector<std::string>& overrides = {});
+/// The same on four GPUs with three methods, each of which may refuse. `keys`: of the job.
+void simulate_methods(const std::string& keys);
 /// Whether a job of this model takes little time.
 bool is_small(const model::ModelSpec& model);
 
