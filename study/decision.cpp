@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <optional>
+#include <type_traits>
 
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
@@ -13,6 +14,7 @@
 #include "engine/costs/profile.h"
 #include "engine/job/plan_file.h"
 #include "engine/methods/strategy.h"
+#include "engine/plan/fields.h"
 #include "study/load.h"
 #include "study/progress.h"
 #include "study/rescore.h"
@@ -25,46 +27,57 @@ using Json = nlohmann::ordered_json;
 /// Null when the number is not finite: the time is not known, or nothing was feasible.
 Json number(double seconds) { return std::isfinite(seconds) ? Json(seconds) : Json(); }
 
-/// How each segment's gradient is summed; empty: all gradients are dense.
-Json layers_json(const plan::Plan& p) {
-  Json out = Json::array();
-  for (const plan::LayerExchange& x : p.exchange.layers)
-    out.push_back({{"reduction", name_of(x.reduction)},
-                   {"density", x.density},
-                   {"coding", name_of(x.coding)}});
-  return out;
-}
+/// The fields of a plan. Quantities are in base units, segments are numbers, devices have names.
+class JsonFields {
+ public:
+  explicit JsonFields(const cluster::Cluster& cluster) : cluster_(cluster) {}
+  template <class T>
+  void operator()(const char* key, const T& member, const plan::Rule&) {
+    fields_[key] = json(member);
+  }
+  Json take() { return std::move(fields_); }
 
-Json plan_json(const plan::Plan& p, const cluster::Cluster& cluster) {
-  Json devices = Json::array();
-  for (const Id d : p.placement.rank_to_device) devices.push_back(cluster.devices()[d].name);
-  return {{"method", p.method},
-          {"pp", p.mesh.pp},
-          {"dp", p.mesh.dp},
-          {"tp", p.mesh.tp},
-          {"order", p.mesh.order},
-          {"micro_batches", p.schedule.micro_batches},
-          {"pipeline", std::string(name_of(p.schedule.pipeline))},
-          {"virtual_stages", p.schedule.virtual_stages},
-          {"zero", p.exchange.zero},
-          {"keep_gathered", p.exchange.keep_gathered},
-          {"shard_group", p.exchange.shard_group},
-          {"reshard_group", p.exchange.reshard_group},
-          {"fp32_gradients", p.exchange.fp32_gradients},
-          {"master_weights", p.master_weights},
-          {"bf16_moments", p.bf16_moments},
-          {"reduce_once", p.exchange.reduce_once},
-          {"prefetch", p.exchange.prefetch},
-          {"pending_buckets", p.exchange.pending_buckets},
-          {"recompute", p.schedule.recompute},
-          {"recompute_unit", name_of(p.schedule.recompute_unit)},
-          {"recompute_layers", p.schedule.recompute_layers},
-          {"sequence_parallel", p.mesh.sequence_parallel},
-          {"bucket", p.exchange.bucket_bytes()},
-          {"shares", p.schedule.shares},
-          {"layers", layers_json(p)},
-          {"stages", p.placement.stages},
-          {"rank_to_device", std::move(devices)}};
+ private:
+  template <class T>
+  static Json json(const T& value) {
+    if constexpr (std::is_enum_v<T>)
+      return name_of(value);
+    else
+      return value;
+  }
+  template <class Dim>
+  static Json json(const Quantity<Dim>& value) {
+    return value.value;
+  }
+  template <class T>
+  static Json json(const std::optional<T>& value) {
+    return value ? json(*value) : Json();
+  }
+  /// How each segment's gradient is summed; empty: all gradients are dense.
+  static Json json(const std::vector<plan::LayerExchange>& layers) {
+    Json out = Json::array();
+    for (const plan::LayerExchange& x : layers)
+      out.push_back({{"reduction", name_of(x.reduction)},
+                     {"density", x.density},
+                     {"coding", name_of(x.coding)}});
+    return out;
+  }
+  Json json(const plan::Devices<const std::vector<Id>>& devices) const {
+    Json names = Json::array();
+    for (const Id d : devices.ids) names.push_back(cluster_.devices()[d].name);
+    return names;
+  }
+
+  const cluster::Cluster& cluster_;
+  Json fields_ = Json::object();
+};
+
+Json plan_json(const plan::Plan& plan, const cluster::Cluster& cluster) {
+  JsonFields fields(cluster);
+  plan::each_field(plan, fields);
+  Json out = fields.take();
+  out["bucket"] = plan.exchange.bucket_bytes();
+  return out;
 }
 
 }  // namespace

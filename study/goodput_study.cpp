@@ -214,7 +214,7 @@ goodput::Setting LongRuns::setting_of(const job::Recovery& recovery,
   }
   for (std::size_t slot = 0; slot < replicas.size(); ++slot)
     s.replicas_of_slot[slot] = {replicas[slot].begin(), replicas[slot].end()};
-  s.replicated = mesh.dp > 1 && job_.plan.exchange.zero == 0;
+  s.replicated = mesh.dp > 1 && job_.plan.exchange.sharding.zero == 0;
   s.step_with = [step = s.step](int) { return step; };
   s.save_every = job_.train.save_every;
   try {

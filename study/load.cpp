@@ -29,7 +29,7 @@ job::Job load(const std::string& path, const std::vector<std::string>& set) {
 
 job::Job completed(job::Job job) {
   const bool cycles = methods::strategy_named(job.plan.method).combines.cycles;
-  if (!cycles && !job.plan.exchange.credit && job.shares == job::Shares::equal) return job;
+  if (!cycles && !job.plan.exchange.machines.credit && job.shares == job::Shares::equal) return job;
   const std::optional<costs::Profile> read = profile_of(job);
   const costs::Profile* const profile = read ? &*read : nullptr;
   job = planner::with_shares(std::move(job), profile);

@@ -4,47 +4,28 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/methods/strategy.h"
+#include "engine/plan/fields.h"
 #include "study/subject.h"
 
 namespace rehearse::study {
 namespace {
 
 /// Keys of [method] that only make sense with the method for which they were written.
-constexpr std::array shape_keys{"pp",
-                                "dp",
-                                "cp",
-                                "context",
-                                "tp",
-                                "order",
-                                "servers",
-                                "staleness",
-                                "zero",
-                                "shard_group",
-                                "reshard_group",
-                                "cycle_time",
-                                "response_cache",
-                                "rank",
-                                "warm_start",
-                                "start",
-                                "freeze",
-                                "autotune",
-                                "credit",
-                                "local_ranks",
-                                "server_placement",
-                                "local_steps",
-                                "outer_lr",
-                                "outer_momentum",
-                                "graph",
-                                "degree",
-                                "graph_seed",
-                                "micro_batches",
-                                "virtual_stages",
-                                "shares"};
+std::vector<std::string> own_keys() {
+  std::vector<std::string> keys{
+      "pp",     "dp",       "cp",           "context",        "tp",
+      "order",  "servers",  "staleness",    "virtual_stages", "stage_layers",
+      "shares", "autotune", "micro_batches"};
+  plan::Plan plan;
+  plan::each_field(plan, [&](const char* key, const auto&, const plan::Rule& rule) {
+    if (rule.readers != plan::Readers::all) keys.emplace_back(key);
+  });
+  return keys;
+}
 
 /// Options that drop the job's plan but keep the plan's work and devices, so that a comparison with
 /// another method is fair.
@@ -150,7 +131,7 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
 std::vector<std::string> resets_for(const MethodChoice& choice, const StatedMethod& job) {
   std::vector<std::string> out;
   if (choice.method == job.name) return out;
-  for (const char* key : shape_keys)
+  for (const std::string& key : own_keys())
     if (job.keys.contains(fmt::format("method.{}", key)))
       out.push_back(fmt::format("method.{}=", key));
   // Of no mesh, so another method can have it as well.

@@ -298,8 +298,8 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   }
   out.collectives = collectives_used(linked.program);
   out.automatic = job.plan.exchange.collective == program::Algorithm::automatic;
-  if (const plan::Exchange& x = job.plan.exchange; x.cycle_time)
-    out.fusion = {*x.cycle_time, x.bucket_bytes(), x.fused_after.size() + 1};
+  if (const plan::Exchange& x = job.plan.exchange; x.fusion.cycle_time)
+    out.fusion = {x.fusion.cycle_time->value, x.bucket_bytes(), x.fusion.fused_after.size() + 1};
   out.saving = saving_of(job, played, costs);
   out.memory = planner::device_needs(linked, job.cluster, job.plan.placement.rank_to_device);
   out.program_hash = linked.hash;

@@ -22,7 +22,7 @@ inline std::vector<std::string> all_methods() {
 inline bool gathers_by_segment(const std::string& method) {
   plan::Plan plan{.method = method};
   if (auto* defaults = methods::strategy_named(method).defaults) defaults(plan);
-  return plan.exchange.zero == 3;
+  return plan.exchange.sharding.zero == 3;
 }
 
 /// A method's name as part of a test's name.

@@ -51,7 +51,8 @@ Json nodes_json(const job::Job& job) {
 Json layers_json(const job::Job& job, const costs::Profile* profile) {
   const plan::Plan& plan = job.plan;
   Json out = Json::array();
-  for (std::size_t c = 0; c < plan.placement.stages.size() && !plan.exchange.layers.empty(); ++c)
+  for (std::size_t c = 0; c < plan.placement.stages.size() && !plan.exchange.sparse.layers.empty();
+       ++c)
     for (Id segment : plan.placement.stages[c]) {
       Json variance = nullptr;
       if (profile != nullptr)
@@ -59,8 +60,8 @@ Json layers_json(const job::Job& job, const costs::Profile* profile) {
           if (v.model == job.model.name && v.segment == segment) variance = v.per_element;
       out.push_back({{"name", job.model.segments[segment].name},
                      {"stage", c % static_cast<std::size_t>(plan.mesh.pp)},
-                     {"density", plan.exchange.layers[segment].density},
-                     {"reduction", name_of(plan.exchange.layers[segment].reduction)},
+                     {"density", plan.exchange.sparse.layers[segment].density},
+                     {"reduction", name_of(plan.exchange.sparse.layers[segment].reduction)},
                      {"variance", std::move(variance)}});
     }
   return out;

@@ -19,7 +19,8 @@ void check_policy(const job::Job& job, bool elastic) {
         "\"grow\"",
         name_of(job.recovery.policy)));
   if (job.recovery.restarts > 0 && job.recovery.policy == RecoveryPolicy::replica &&
-      (job.plan.exchange.zero > 0 || job.plan.mesh.dp < 2 || methods::planned(job.plan.method)))
+      (job.plan.exchange.sharding.zero > 0 || job.plan.mesh.dp < 2 ||
+       methods::planned(job.plan.method)))
     throw InputError(fmt::format(
         "recovery.policy: \"replica\" needs whole replicas (method.dp >= 2, method.zero = 0) and a "
         "plan that the job states; method \"{}\" can use \"restart\", \"spare\", \"shrink\" and "

@@ -54,7 +54,7 @@ class Config {
   std::string text(const std::string& key, const std::optional<std::string>& fallback,
                    const std::vector<std::string>& one_of = {}) const;
   std::vector<std::string> texts(const std::string& key) const;
-  bool flag(const std::string& key, bool fallback) const;
+  bool flag(const std::string& key, std::optional<bool> fallback) const;
   std::int64_t integer(const std::string& key, std::optional<std::int64_t> fallback,
                        Limits limits = {}) const;
   std::vector<std::int64_t> integers(const std::string& key, Limits limits = {}) const;
@@ -65,6 +65,9 @@ class Config {
   /// Like `integer`, for keys whose default depends on other keys; nullopt: the key is absent.
   std::optional<std::int64_t> maybe_integer(const std::string& key, Limits limits = {}) const;
   std::optional<double> maybe_number(const std::string& key, Limits limits = {}) const;
+  std::optional<bool> maybe_flag(const std::string& key) const;
+  std::optional<std::string> maybe_text(const std::string& key,
+                                        const std::vector<std::string>& one_of) const;
 
   Seconds seconds(const std::string& key, std::optional<Seconds> fallback, Limits = {}) const;
   Bytes bytes(const std::string& key, std::optional<Bytes> fallback, Limits = {}) const;

@@ -124,15 +124,22 @@ std::vector<std::string> Config::texts(const std::string& key) const {
   return out;
 }
 
-bool Config::flag(const std::string& key, bool fallback) const {
-  ask(key, "true or false", fallback ? "true" : "false");
+std::optional<bool> Config::maybe_flag(const std::string& key) const {
+  ask(key, "true or false", "");
   const toml::node* node = find(source_->root, full(key));
-  if (node == nullptr) return fallback;
+  if (node == nullptr) return std::nullopt;
   const auto value = node->value_exact<bool>();
   if (!value)
     throw error(key,
                 fmt::format("{} is {}; must be true or false", value_text(*node), kind_of(*node)));
-  return *value;
+  return value;
+}
+
+bool Config::flag(const std::string& key, std::optional<bool> fallback) const {
+  ask(key, "true or false", fallback ? *fallback ? "true" : "false" : "");
+  const std::optional<bool> value = maybe_flag(key);
+  if (!value && !fallback) throw missing(key);
+  return value ? *value : *fallback;
 }
 
 std::optional<std::int64_t> Config::maybe_integer(const std::string& key, Limits limits) const {
@@ -231,6 +238,11 @@ Bytes Config::bytes(const std::string& key, std::optional<Bytes> fallback, Limit
 std::optional<double> Config::maybe_number(const std::string& key, Limits l) const {
   ask(key, "number", "");
   return has(key) ? std::optional(number(key, 0, l)) : std::nullopt;
+}
+std::optional<std::string> Config::maybe_text(const std::string& key,
+                                              const std::vector<std::string>& one_of) const {
+  ask(key, fmt::format("{}", fmt::join(one_of, ", ")), "");
+  return has(key) ? std::optional(text(key, std::nullopt, one_of)) : std::nullopt;
 }
 std::optional<Bytes> Config::maybe_bytes(const std::string& key, Limits l) const {
   ask(key, "size", "");

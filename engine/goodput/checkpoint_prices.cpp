@@ -168,7 +168,7 @@ StateBytes state_bytes(const link::LinkedProgram& linked, const plan::Plan& plan
       const double bytes = static_cast<double>(storage.elements) * storage.indices *
                            storage.versions * static_cast<double>(size_of(storage.dtype));
       const bool moment = moments.contains(s), parameter = !moment && parameters.contains(s);
-      const int zero = plan.exchange.zero;
+      const int zero = plan.exchange.sharding.zero;
       const bool copied =
           !server && !own.contains(s) && ((moment && zero == 0) || (parameter && zero < 3));
       const int groups = zero > 0 && (moment || parameter) ? mesh.dp / plan.shards() : 1;

@@ -215,7 +215,7 @@ void prepare_plan(const Config& method, Job& job) {
       throw method.error(
           key, fmt::format("{}: method \"{}\" implies {}", written, stated.method, implied));
   };
-  agree("zero", stated.exchange.zero, job.plan.exchange.zero);
+  agree("zero", stated.exchange.sharding.zero, job.plan.exchange.sharding.zero);
   agree("virtual_stages", stated.schedule.virtual_stages, job.plan.schedule.virtual_stages);
   agree("servers", stated.mesh.servers, job.plan.mesh.servers);
   agree("staleness", stated.schedule.staleness, job.plan.schedule.staleness);

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <concepts>
 #include <functional>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -14,6 +14,7 @@
 #include "engine/base/names.h"
 #include "engine/base/refusal.h"
 #include "engine/job/survival_keys.h"
+#include "engine/plan/fields.h"
 
 namespace rehearse::job {
 
@@ -21,11 +22,8 @@ using std::string_literals::operator""s;
 
 namespace {
 
-constexpr Limits count = between(1, std::numeric_limits<int>::max());
+using plan::natural, plan::positive;
 constexpr Limits ranks = between(1, 1 << 20);
-constexpr Limits natural = between(0, std::numeric_limits<int>::max());
-/// Steps after which a method begins to compress, above any real training.
-constexpr Limits steps = between(0, 1 << 30), count_of_steps = between(1, 1 << 30);
 /// Limits above any real training: samples per step, tokens per sample. Their product fits into 64
 /// bits.
 constexpr Limits samples = between(1, 1 << 24), tokens = between(1, 1 << 20);
@@ -36,28 +34,65 @@ E choose(const Config& c, const std::string& key) {
   const std::vector<std::string> names = names_of<E>();
   return *from_name<E>(c.text(key, names.front(), names));
 }
-/// The same, with "automatic" as the first choice: none.
-template <class E>
-std::optional<E> choose_or_automatic(const Config& c, const std::string& key) {
-  std::vector<std::string> names = names_of<E>();
-  names.insert(names.begin(), "automatic");
-  return from_name<E>(c.text(key, names.front(), names));
-}
+/// Reads the fields of a plan that a section of the job states.
+class StatedFields {
+ public:
+  StatedFields(const Config& section, plan::Section which) : c_(section), which_(which) {}
 
-void read_averaging(const Config& c, plan::Averaging& how) {
-  const auto whole = [&](const char* key, Limits limits, std::optional<int>& into) {
-    if (const auto value = c.maybe_integer(key, limits)) into = static_cast<int>(*value);
-  };
-  whole("local_steps", between(1, 1'000'000), how.local_steps);
-  if (const double lr = c.number("outer_lr", 0.7, above(0)); c.has("outer_lr")) how.outer_lr = lr;
-  if (const double momentum = c.number("outer_momentum", 0.9, {.least = 0, .most = 0.999});
-      c.has("outer_momentum"))
-    how.outer_momentum = momentum;
-  const auto graph = choose<plan::Graph>(c, "graph");
-  if (c.has("graph")) how.graph = graph;
-  whole("degree", ranks, how.degree);
-  whole("graph_seed", natural, how.graph_seed);
-}
+  template <class T>
+  void operator()(const char* key, T&& member, const plan::Rule& rule) const {
+    if (rule.section == which_) read(key, member, rule);
+  }
+
+ private:
+  void read(const char* key, bool& member, const plan::Rule&) const {
+    member = c_.flag(key, member);
+  }
+  void read(const char* key, int& member, const plan::Rule& rule) const {
+    member = static_cast<int>(c_.integer(key, member, rule.limits));
+  }
+  void read(const char* key, double& member, const plan::Rule& rule) const {
+    member = c_.number(key, member, rule.limits);
+  }
+  template <class E>
+    requires std::is_enum_v<E>
+  void read(const char* key, E& member, const plan::Rule&) const {
+    member = *from_name<E>(c_.text(key, std::string(name_of(member)), names_of<E>()));
+  }
+  void read(const char* key, std::optional<bool>& member, const plan::Rule&) const {
+    member = c_.maybe_flag(key);
+  }
+  void read(const char* key, std::optional<double>& member, const plan::Rule& rule) const {
+    member = c_.maybe_number(key, rule.limits);
+  }
+  void read(const char* key, std::optional<Seconds>& member, const plan::Rule& rule) const {
+    member = c_.maybe_seconds(key, rule.limits);
+  }
+  void read(const char* key, std::optional<Bytes>& member, const plan::Rule& rule) const {
+    member = c_.maybe_bytes(key, rule.limits);
+  }
+  template <std::signed_integral I>
+  void read(const char* key, std::optional<I>& member, const plan::Rule& rule) const {
+    if (const auto value = c_.maybe_integer(key, rule.limits)) member = static_cast<I>(*value);
+  }
+  template <class E>
+    requires std::is_enum_v<E>
+  void read(const char* key, std::optional<E>& member, const plan::Rule& rule) const {
+    std::vector<std::string> names = names_of<E>();
+    if (rule.automatic) {
+      names.insert(names.begin(), "automatic");
+      member = from_name<E>(c_.text(key, names.front(), names));
+    } else if (const auto name = c_.maybe_text(key, names)) {
+      member = from_name<E>(*name);
+    }
+  }
+  /// No job states the others: names and lists.
+  template <class T>
+  void read(const char*, T&, const plan::Rule&) const {}
+
+  const Config& c_;
+  plan::Section which_;
+};
 
 /// All orders of the axes; cp has a place among them where it divides sequences.
 std::vector<std::string> orders_of_axes(bool divided) {
@@ -102,72 +137,20 @@ void read_method(const Config& c, JobKeys& keys) {
   keys.dp = c.maybe_integer("dp", ranks);
   keys.tp = c.maybe_integer("tp", ranks);
   keys.cp = c.maybe_integer("cp", ranks);
-  plan.mesh.context = choose<plan::Context>(c, "context");
   const bool divided = keys.cp.value_or(1) > 1;
   plan.mesh.order = c.text("order", divided ? "pp,dp,cp,tp" : "pp,dp,tp", orders_of_axes(divided));
-  plan.exchange.zero = static_cast<int>(c.integer("zero", 0, between(0, 3)));
   keys.micro_batch = c.maybe_integer("micro_batch", samples);
-  keys.micro_batches = c.maybe_integer("micro_batches", count);
+  keys.micro_batches = c.maybe_integer("micro_batches", positive);
   read_shares(c, keys);
-  plan.schedule.virtual_stages = static_cast<int>(c.integer("virtual_stages", 1, between(1, 1024)));
-  plan.exchange.bucket = c.maybe_bytes("bucket", between(0, 1e15));
-  if (const auto cycle = c.maybe_seconds("cycle_time", between(0, 1)))
-    plan.exchange.cycle_time = cycle->value;
-  if (const auto cache = c.maybe_integer("response_cache", between(0, 1 << 20)))
-    plan.exchange.response_cache = static_cast<int>(*cache);
   keys.autotune = c.flag("autotune", false);
-  if (const auto credit = c.maybe_integer("credit", between(1, 1 << 20)))
-    plan.exchange.credit = static_cast<int>(*credit);
-  if (const auto local = c.maybe_integer("local_ranks", ranks))
-    plan.exchange.local_ranks = static_cast<int>(*local);
-  plan.exchange.server_placement = choose<plan::ServerPlacement>(c, "server_placement");
-  read_averaging(c, plan.exchange.averaging);
   const auto precision = choose<Precision>(c, "precision");
   plan.precision = dtype_of(precision), plan.fp8 = precision == Precision::fp8;
   read_partition(c, plan.placement);
-  plan.schedule.recompute = c.flag("recompute", false);
-  plan.schedule.recompute_unit = choose<plan::RecomputeUnit>(c, "recompute_unit");
-  plan.schedule.recompute_layers = static_cast<int>(c.integer("recompute_layers", 0, natural));
-  plan.mesh.sequence_parallel = c.flag("sequence_parallel", false);
-  plan.exchange.keep_gathered = c.flag("keep_gathered", false);
-  plan.exchange.reduce_once = c.flag("reduce_once", false);
-  plan.exchange.prefetch = static_cast<int>(c.integer("prefetch", 1, between(0, 4096)));
-  plan.exchange.pending_buckets =
-      static_cast<int>(c.integer("pending_buckets", 2, between(1, 4096)));
-  plan.exchange.shard_group = static_cast<int>(c.integer("shard_group", 0, natural));
-  plan.exchange.reshard_group = static_cast<int>(c.integer("reshard_group", 0, natural));
-  plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);
-  plan.master_weights = c.flag("master_weights", true);
-  plan.bf16_moments = c.flag("bf16_moments", false);
-  plan.exchange.offload = choose<plan::Offload>(c, "offload");
-  plan.exchange.collective = choose<program::Algorithm>(c, "collective");
-  plan.exchange.density = c.number("density", 0.1, {.least = 0, .most = 1, .open = true});
-  plan.exchange.selector = choose<program::Selector>(c, "selector");
-  plan.exchange.feedback = choose<program::Feedback>(c, "feedback");
-  plan.exchange.reduction = choose_or_automatic<plan::Reduction>(c, "reduction");
-  plan.exchange.coding = choose_or_automatic<program::Coding>(c, "coding");
-  if (const auto bits = c.maybe_integer("bits", between(1, 8)))
-    plan.exchange.bits = static_cast<int>(*bits);
-  plan.exchange.block = c.maybe_integer("block", between(8, 1 << 24));
-  const bool feedback = c.flag("error_feedback", true);
-  if (c.has("error_feedback")) plan.exchange.error_feedback = feedback;
-  if (const auto rank = c.maybe_integer("rank", between(1, 1024)))
-    plan.exchange.rank = static_cast<int>(*rank);
-  const bool warm_start = c.flag("warm_start", true);
-  if (c.has("warm_start")) plan.exchange.warm_start = warm_start;
-  if (const auto start = c.maybe_integer("start", steps))
-    plan.exchange.start = static_cast<int>(*start);
-  if (const auto freeze = c.maybe_integer("freeze", count_of_steps))
-    plan.exchange.freeze = static_cast<int>(*freeze);
-  const Limits part{.least = 0, .most = 1};
-  plan.exchange.s_min = c.number("s_min", plan.exchange.s_min, part);
-  plan.exchange.s_max = c.number("s_max", plan.exchange.s_max, part);
-  if (plan.exchange.s_min > plan.exchange.s_max || plan.exchange.s_max == 1)
-    throw c.error(plan.exchange.s_max == 1 ? "s_max" : "s_min",
-                  plan.exchange.s_max == 1 ? "1 would keep nothing; it must be below 1"
-                                           : fmt::format("{} is above method.s_max {}",
-                                                         plan.exchange.s_min, plan.exchange.s_max));
-  plan.schedule.staleness = static_cast<int>(c.integer("staleness", 0, natural));
+  plan::each_field(plan, StatedFields(c, plan::Section::method));
+  const plan::Sparsity& sparse = plan.exchange.sparse;
+  if (sparse.s_max == 1) throw c.error("s_max", "1 would keep nothing; it must be below 1");
+  if (sparse.s_min > sparse.s_max)
+    throw c.error("s_min", fmt::format("{} is above method.s_max {}", sparse.s_min, sparse.s_max));
   keys.servers = c.maybe_integer("servers", between(0, 1 << 20));
 }
 
@@ -203,9 +186,9 @@ void read_train(const Config& c, JobKeys& keys) {
   const Limits part{.least = 0, .most = 1};
   keys.global_batch = c.maybe_integer("global_batch", samples);
   keys.seq_len = c.maybe_integer("seq_len", tokens);
-  t.steps = c.integer("steps", t.steps, count);
+  t.steps = c.integer("steps", t.steps, positive);
   t.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
-  keys.plan.optimizer = choose<plan::Optimizer>(c, "optimizer");
+  plan::each_field(keys.plan, StatedFields(c, plan::Section::train));
   t.lr = c.number("lr", t.lr, above(0));
   t.beta1 = c.number("beta1", t.beta1, part);
   t.beta2 = c.number("beta2", t.beta2, part);
@@ -217,7 +200,7 @@ void read_train(const Config& c, JobKeys& keys) {
   t.min_lr = c.number("min_lr", t.min_lr, at_least(0));
   t.clip = c.number("clip", t.clip, at_least(0));
   t.eval_every = c.integer("eval_every", t.eval_every, natural);
-  t.eval_batches = c.integer("eval_batches", t.eval_batches, count);
+  t.eval_batches = c.integer("eval_batches", t.eval_batches, positive);
   t.save_every = c.integer("save_every", t.save_every, natural);
   t.data = c.text("data", "");
   t.split = choose<Split>(c, "split");
@@ -227,7 +210,7 @@ void read_train(const Config& c, JobKeys& keys) {
 }
 
 void read_adaptive(const Config& c, Adaptive& a, std::optional<std::int64_t>& warmup_steps) {
-  warmup_steps = c.maybe_integer("warmup_steps", count);
+  warmup_steps = c.maybe_integer("warmup_steps", positive);
   a.warmup_plan = c.text("warmup_plan", "");
   a.balance_every = c.integer("balance_every", a.balance_every, natural);
   a.balance_bound = c.number("balance_bound", a.balance_bound, between(0, 1));
@@ -242,7 +225,7 @@ void read_run(const Config& c, Run& run) {
   run.heartbeat = c.seconds("heartbeat", std::min(run.heartbeat, longest),
                             {.least = 0, .most = limits::patience.most, .open = true});
   run.threads = static_cast<int>(c.integer("threads", 0, natural));
-  run.log_every = c.integer("log_every", run.log_every, count);
+  run.log_every = c.integer("log_every", run.log_every, positive);
   run.check_every = c.integer("check_every", run.check_every, natural);
   run.transport = choose<Transport>(c, "transport");
   run.interface = c.text("interface", "");

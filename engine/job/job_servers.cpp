@@ -12,25 +12,25 @@ int servers_of(const Config& method, const JobKeys& keys, const methods::Combine
                const std::vector<Id>& node_of) {
   if (keys.servers) return static_cast<int>(*keys.servers);
   if (!can.machines) return can.servers ? 1 : 0;
-  const plan::ServerPlacement placement = keys.plan.exchange.server_placement;
+  const plan::ServerPlacement placement = keys.plan.exchange.machines.server_placement;
   if (placement == plan::ServerPlacement::mixed)
     throw method.error("server_placement",
                        "mixed: state method.servers, one for each machine and those on nodes of "
                        "their own");
   const bool own = placement == plan::ServerPlacement::own;
-  const int local = keys.plan.exchange.local_ranks;
+  const std::optional<int> local = keys.plan.exchange.machines.local_ranks;
   const auto nodes = static_cast<int>(std::set(node_of.begin(), node_of.end()).size());
   const int world = keys.dp ? static_cast<int>(*keys.dp) : static_cast<int>(node_of.size());
   int machines = nodes;
-  if (local > 0) machines = world / (own || keys.dp ? local : local + 1);
+  if (local) machines = world / (own || keys.dp ? *local : *local + 1);
   if (machines < 2) return 0;
   return own ? 1 : machines;
 }
 
 std::vector<Id> with_servers_last(std::vector<Id> devices, const JobKeys& keys, int servers,
                                   const cluster::Cluster& cluster) {
-  if (keys.plan.exchange.server_placement != plan::ServerPlacement::colocated || servers == 0 ||
-      !keys.devices.empty() || cluster.shared_cores() > 0)
+  if (keys.plan.exchange.machines.server_placement != plan::ServerPlacement::colocated ||
+      servers == 0 || !keys.devices.empty() || cluster.shared_cores() > 0)
     return devices;
   const auto node = [&](std::size_t i) { return cluster.devices()[devices[i]].node; };
   std::vector<Id> workers, last;

@@ -5,18 +5,19 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <concepts>
 #include <limits>
 #include <map>
 
 #include "engine/base/config.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/plan/fields.h"
 
 namespace rehearse::job {
 namespace {
 
-constexpr Limits natural = between(0, std::numeric_limits<int>::max());
-constexpr Limits count = between(1, std::numeric_limits<int>::max());
+using plan::natural;
 
 std::uint64_t hash_at(const Config& c, const char* key) {
   const std::string text = c.text(key, std::nullopt);
@@ -27,26 +28,8 @@ std::uint64_t hash_at(const Config& c, const char* key) {
   return value;
 }
 
-template <class E>
-E choice_at(const Config& c, const char* key) {
-  return *from_name<E>(c.text(key, std::nullopt, names_of<E>()));
-}
-
-/// None for "automatic": the code that lowers the plan decides.
-template <class E>
-std::optional<E> maybe_at(const Config& c, const char* key) {
-  std::vector<std::string> names = names_of<E>();
-  names.emplace_back("automatic");
-  return from_name<E>(c.text(key, std::nullopt, names));
-}
-
 int whole(const Config& c, const char* key, Limits limits) {
   return static_cast<int>(c.integer(key, std::nullopt, limits));
-}
-
-bool flag_at(const Config& c, const char* key) {
-  if (!c.has(key)) c.text(key, std::nullopt);  // throws: the key is required
-  return c.flag(key, false);
 }
 
 /// A list that must be present; an empty one is fine.
@@ -111,120 +94,105 @@ std::vector<std::vector<Id>> read_stages(const Config& c, const Index& segments)
   return out;
 }
 
+template <class E>
+E choice_at(const Config& c, const char* key) {
+  return *from_name<E>(c.text(key, std::nullopt, names_of<E>()));
+}
+
 std::vector<plan::LayerExchange> read_layers(const Config& c, const Index& segments) {
   std::vector<plan::LayerExchange> out;
   for (const Config& one : c.sections("layers")) {
     if (segments.at(one, "segment", one.text("segment", std::nullopt)) != out.size())
       throw one.error("segment", "layers must stand in the model's order, each once");
-    out.push_back(
-        {.density = one.number("density", std::nullopt, {.least = 0, .most = 1, .open = true}),
-         .reduction = choice_at<plan::Reduction>(one, "reduction"),
-         .coding = choice_at<program::Coding>(one, "coding")});
+    out.push_back({.density = one.number("density", std::nullopt, plan::fraction),
+                   .reduction = choice_at<plan::Reduction>(one, "reduction"),
+                   .coding = choice_at<program::Coding>(one, "coding")});
   }
   return out;
 }
 
-void read_averaging(const Config& c, plan::Averaging& how) {
-  if (c.has("local_steps")) how.local_steps = whole(c, "local_steps", count);
-  if (c.has("outer_lr")) how.outer_lr = c.number("outer_lr", std::nullopt, above(0));
-  if (c.has("outer_momentum"))
-    how.outer_momentum = c.number("outer_momentum", std::nullopt, {.least = 0, .most = 0.999});
-  if (c.has("graph")) how.graph = choice_at<plan::Graph>(c, "graph");
-  if (c.has("degree")) how.degree = whole(c, "degree", count);
-  if (c.has("graph_seed")) how.graph_seed = whole(c, "graph_seed", natural);
-}
+/// Reads the fields of [plan] as FieldTexts (plan_file_write.cpp) writes them.
+class FileFields {
+ public:
+  FileFields(const Config& section, const model::ModelSpec& model, const cluster::Cluster& cluster)
+      : c_(section),
+        segments_(model.segments, "segment of " + model.name),
+        devices_(cluster.devices(), "device of " + cluster.name()) {}
+
+  template <class T>
+  void operator()(const char* key, T&& member, const plan::Rule& rule) const {
+    if (rule.stated.value_or(c_.has(key))) read(key, member, rule);
+  }
+
+ private:
+  void read(const char* key, std::string& member, const plan::Rule&) const {
+    member = c_.text(key, std::nullopt);
+  }
+  void read(const char* key, bool& member, const plan::Rule&) const {
+    member = c_.flag(key, std::nullopt);
+  }
+  void read(const char* key, double& member, const plan::Rule& rule) const {
+    member = c_.number(key, std::nullopt, rule.limits);
+  }
+  template <std::signed_integral I>
+    requires(!std::is_same_v<I, bool>)
+  void read(const char* key, I& member, const plan::Rule& rule) const {
+    member = static_cast<I>(c_.integer(key, std::nullopt, rule.limits));
+  }
+  template <class E>
+    requires std::is_enum_v<E>
+  void read(const char* key, E& member, const plan::Rule&) const {
+    member = choice_at<E>(c_, key);
+  }
+  template <class T>
+  void read(const char* key, std::optional<T>& member, const plan::Rule& rule) const {
+    if constexpr (std::is_enum_v<T>) {
+      if (rule.automatic) {
+        std::vector<std::string> names = names_of<T>();
+        names.emplace_back("automatic");
+        member = from_name<T>(c_.text(key, std::nullopt, names));
+        return;
+      }
+    }
+    read(key, member.emplace(), rule);
+  }
+  void read(const char* key, Seconds& member, const plan::Rule& rule) const {
+    read(key, member.value, rule);
+  }
+  void read(const char* key, Bytes& member, const plan::Rule& rule) const {
+    read(fmt::format("{}_bytes", key).c_str(), member.value, rule);
+  }
+  template <std::integral I>
+  void read(const char* key, std::vector<I>& member, const plan::Rule& rule) const {
+    for (const std::int64_t number :
+         list_at(c_, key, [&] { return c_.integers(key, rule.limits); }))
+      member.push_back(static_cast<I>(number));
+  }
+  void read(const char* key, plan::Devices<std::vector<Id>>& member, const plan::Rule&) const {
+    for (const std::string& name : list_at(c_, key, [&] { return c_.texts(key); }))
+      member.ids.push_back(devices_.at(c_, key, name));
+  }
+  void read(const char*, std::vector<std::vector<Id>>& stages, const plan::Rule&) const {
+    stages = read_stages(c_, segments_);
+  }
+  void read(const char*, std::vector<plan::LayerExchange>& layers, const plan::Rule&) const {
+    layers = read_layers(c_, segments_);
+  }
+
+  const Config& c_;
+  Index segments_, devices_;
+};
 
 plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
                      const cluster::Cluster& cluster) {
-  const Index segments(model.segments, "segment of " + model.name);
-  const Index devices(cluster.devices(), "device of " + cluster.name());
-  const auto integers = [&](const char* key, Limits limits) {
-    return list_at(c, key, [&] { return c.integers(key, limits); });
-  };
   plan::Plan plan;
-  plan.method = c.text("method", std::nullopt);
-  plan.mesh.pp = whole(c, "pp", count), plan.mesh.dp = whole(c, "dp", count),
-  plan.mesh.tp = whole(c, "tp", count);
-  if (c.has("cp"))
-    plan.mesh.cp = whole(c, "cp", count),
-    plan.mesh.context = choice_at<plan::Context>(c, "context");
-  plan.mesh.order = c.text("order", std::nullopt);
-  plan.mesh.servers = whole(c, "servers", natural);
-  plan.exchange.zero = whole(c, "zero", between(0, 3));
-  plan.mesh.sequence_parallel = flag_at(c, "sequence_parallel");
-  plan.schedule.global_batch = whole(c, "global_batch", count);
-  plan.schedule.micro_batches = whole(c, "micro_batches", count);
-  for (std::int64_t share : integers("shares", count))
-    plan.schedule.shares.push_back(static_cast<int>(share));
-  plan.schedule.virtual_stages = whole(c, "virtual_stages", count);
-  plan.schedule.staleness = whole(c, "staleness", natural);
-  plan.placement.stages = read_stages(c, segments);
-  plan.exchange.bucket = Bytes(c.number("bucket_bytes", std::nullopt, at_least(0)));
-  plan.precision = choice_at<program::DType>(c, "precision");
-  plan.fp8 = c.flag("fp8", false);  // files of older versions
+  plan::each_field(plan, FileFields(c, model, cluster));
   if (plan.fp8 && plan.precision != program::DType::bf16)
     throw c.error("fp8", "needs precision = \"bf16\", the type of all but the 8-bit products");
-  plan.schedule.recompute = flag_at(c, "recompute");
-  if (c.has("recompute_unit"))  // files of older versions have no unit
-    plan.schedule.recompute_unit = choice_at<plan::RecomputeUnit>(c, "recompute_unit");
-  if (c.has("recompute_layers"))
-    plan.schedule.recompute_layers = whole(c, "recompute_layers", natural);
-  if (c.has("save_every")) {
-    plan.checkpoints.every = whole(c, "save_every", count);
-    plan.checkpoints.to = choice_at<program::Medium>(c, "save_to");
-    if (plan.checkpoints.to == program::Medium::peers)
-      plan.checkpoints.group = whole(c, "save_group", count);
-  }
-  plan.exchange.keep_gathered = flag_at(c, "keep_gathered");
-  plan.exchange.reduce_once = c.flag("reduce_once", false);  // files of older versions
-  if (c.has("prefetch")) plan.exchange.prefetch = whole(c, "prefetch", between(0, 4096));
-  if (c.has("pending_buckets"))
-    plan.exchange.pending_buckets = whole(c, "pending_buckets", between(1, 4096));
-  if (c.has("shard_group")) plan.exchange.shard_group = whole(c, "shard_group", natural);
-  if (c.has("reshard_group")) plan.exchange.reshard_group = whole(c, "reshard_group", natural);
-  plan.exchange.fp32_gradients = c.flag("fp32_gradients", false);  // files of older versions
-  plan.master_weights = c.flag("master_weights", true);            // these, too
-  plan.bf16_moments = c.flag("bf16_moments", false);
-  if (c.has("offload")) plan.exchange.offload = choice_at<plan::Offload>(c, "offload");
-  plan.clip = flag_at(c, "clip");
-  plan.exchange.density = c.number("density", std::nullopt, {.least = 0, .most = 1, .open = true});
-  plan.exchange.s_min = c.number("s_min", std::nullopt, between(0, 1));
-  plan.exchange.s_max = c.number("s_max", std::nullopt, between(0, 1));
-  plan.exchange.selector = choice_at<program::Selector>(c, "selector");
-  plan.exchange.feedback = choice_at<program::Feedback>(c, "feedback");
-  plan.exchange.reduction = maybe_at<plan::Reduction>(c, "reduction");
-  plan.exchange.coding = maybe_at<program::Coding>(c, "coding");
-  plan.exchange.observe = whole(c, "observe", natural);
-  if (c.has("bits")) plan.exchange.bits = whole(c, "bits", between(1, 8));
-  if (c.has("block")) plan.exchange.block = whole(c, "block", between(8, 1 << 24));
-  if (c.has("error_feedback")) plan.exchange.error_feedback = flag_at(c, "error_feedback");
-  if (c.has("rank")) plan.exchange.rank = whole(c, "rank", between(1, 1024));
-  if (c.has("warm_start")) plan.exchange.warm_start = flag_at(c, "warm_start");
-  if (c.has("start")) plan.exchange.start = whole(c, "start", between(0, 1 << 30));
-  if (c.has("freeze")) plan.exchange.freeze = whole(c, "freeze", between(1, 1 << 30));
-  if (c.has("cycle_time")) plan.exchange.cycle_time = c.number("cycle_time", 0, between(0, 1));
-  if (c.has("response_cache"))
-    plan.exchange.response_cache = whole(c, "response_cache", between(0, 1 << 20));
-  read_averaging(c, plan.exchange.averaging);
-  if (c.has("fused_after"))
-    for (const std::int64_t segment :
-         integers("fused_after", between(0, static_cast<double>(model.segments.size()) - 1)))
-      plan.exchange.fused_after.push_back(static_cast<Id>(segment));
-  if (c.has("credit")) plan.exchange.credit = whole(c, "credit", count);
-  if (c.has("local_ranks")) plan.exchange.local_ranks = whole(c, "local_ranks", count);
-  if (c.has("server_placement"))
-    plan.exchange.server_placement = choice_at<plan::ServerPlacement>(c, "server_placement");
-  if (c.has("push_order"))
-    for (const std::int64_t partition : integers("push_order", natural))
-      plan.exchange.push_order.push_back(static_cast<Id>(partition));
-  plan.schedule.pipeline = choice_at<plan::Pipeline>(c, "pipeline");
-  for (std::int64_t node : integers("node_of", natural))
-    plan.placement.node_of.push_back(static_cast<Id>(node));
-  plan.exchange.collective = choice_at<program::Algorithm>(c, "collective");
-  plan.optimizer = choice_at<plan::Optimizer>(c, "optimizer");
-  for (const std::string& name :
-       list_at(c, "rank_to_device", [&] { return c.texts("rank_to_device"); }))
-    plan.placement.rank_to_device.push_back(devices.at(c, "rank_to_device", name));
+  for (const Id segment : plan.exchange.fusion.fused_after)
+    if (segment >= model.segments.size())
+      throw c.error("fused_after", fmt::format("{} is no segment of {}; at most {}", segment,
+                                               model.name, model.segments.size() - 1));
   const std::int64_t world =
       std::int64_t{plan.mesh.pp} * plan.mesh.dp * plan.mesh.cp * plan.mesh.tp + plan.mesh.servers;
   for (const auto& [key, size] : {std::pair("node_of", plan.placement.node_of.size()),
@@ -232,7 +200,6 @@ plan::Plan read_plan(const Config& c, const model::ModelSpec& model,
     if (size != 0 && static_cast<std::int64_t>(size) != world)
       throw c.error(key, fmt::format("has {} entries, but pp x dp x cp x tp + servers are {} ranks",
                                      size, world));
-  plan.exchange.layers = read_layers(c, segments);
   return plan;
 }
 

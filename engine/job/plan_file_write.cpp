@@ -4,11 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <concepts>
 #include <optional>
+#include <type_traits>
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/job/plan_file.h"
+#include "engine/plan/fields.h"
 
 namespace rehearse::job {
 namespace {
@@ -38,11 +41,17 @@ std::string list(const std::vector<std::string>& items) {
   return out + "\n]";
 }
 
+std::string quoted_list(const std::vector<std::string>& values) {
+  std::vector<std::string> items;
+  for (const std::string& value : values) items.push_back(quote(value));
+  return list(items);
+}
+
 class Writer {
  public:
   void table(const std::string& name) { text_ += fmt::format("\n[{}]\n", name); }
   void tables(const std::string& name) { text_ += fmt::format("\n[[{}]]\n", name); }
-  void raw(const char* key, const std::string& value) {
+  void raw(const std::string& key, const std::string& value) {
     text_ += fmt::format("{} = {}\n", key, value);
   }
   void text(const char* key, const std::string& value) { raw(key, quote(value)); }
@@ -51,25 +60,8 @@ class Writer {
   void seconds(const char* key, double value) {
     if (std::isfinite(value)) number(key, value);
   }
-  void flag(const char* key, bool value) { raw(key, value ? "true" : "false"); }
-  template <class E>
-  void choice(const char* key, E value) {
-    text(key, std::string(name_of(value)));
-  }
-  template <class E>
-  void maybe(const char* key, const std::optional<E>& value) {
-    text(key, value ? std::string(name_of(*value)) : "automatic");
-  }
-  template <class Range>
-  void numbers(const char* key, const Range& values) {
-    std::vector<std::string> items;
-    for (const auto& value : values) items.push_back(fmt::format("{}", value));
-    raw(key, list(items));
-  }
   void texts(const char* key, const std::vector<std::string>& values) {
-    std::vector<std::string> items;
-    for (const std::string& value : values) items.push_back(quote(value));
-    raw(key, list(items));
+    raw(key, quoted_list(values));
   }
   const std::string& str() const { return text_; }
 
@@ -77,13 +69,78 @@ class Writer {
   std::string text_;
 };
 
-/// "FIRST .. LAST" for each stage: its segments are consecutive.
-std::vector<std::string> stage_texts(const plan::Plan& plan, const model::ModelSpec& model) {
-  std::vector<std::string> out;
-  for (const auto& stage : plan.placement.stages)
-    out.push_back(model.segments[stage.front()].name + " .. " + model.segments[stage.back()].name);
-  return out;
-}
+/// The fields of a plan as TOML.
+class FieldTexts {
+ public:
+  struct Line {
+    std::string key = {}, value = {};
+    std::optional<bool> stated = {};
+  };
+
+  FieldTexts(const model::ModelSpec& model, const cluster::Cluster& cluster)
+      : model_(model), cluster_(cluster) {}
+
+  template <class T>
+  void operator()(const char* key, const T& member, const plan::Rule& rule) {
+    lines_.push_back({key, text(member), rule.stated});
+  }
+  /// In bytes, of the default bucket if the plan has none.
+  void operator()(const char* key, const std::optional<Bytes>& bucket, const plan::Rule& rule) {
+    lines_.push_back({fmt::format("{}_bytes", key),
+                      text(bucket.value_or(plan::default_bucket).value), rule.stated});
+  }
+  const std::vector<Line>& lines() const { return lines_; }
+
+ private:
+  static std::string text(const std::string& value) { return quote(value); }
+  static std::string text(bool value) { return value ? "true" : "false"; }
+  static std::string text(Seconds value) { return text(value.value); }
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  static std::string text(Number value) {
+    return fmt::format("{}", value);
+  }
+  template <class E>
+    requires std::is_enum_v<E>
+  static std::string text(E value) {
+    return quote(std::string(name_of(value)));
+  }
+  template <class T>
+  static std::string text(const std::optional<T>& value) {
+    return value ? text(*value) : quote("automatic");
+  }
+  template <std::integral I>
+  static std::string text(const std::vector<I>& values) {
+    std::vector<std::string> items;
+    for (const I value : values) items.push_back(fmt::format("{}", value));
+    return list(items);
+  }
+  std::string text(const plan::Devices<const std::vector<Id>>& devices) const {
+    std::vector<std::string> names;
+    for (const Id device : devices.ids) names.push_back(cluster_.devices()[device].name);
+    return quoted_list(names);
+  }
+  /// "FIRST .. LAST" for each stage: its segments are consecutive.
+  std::string text(const std::vector<std::vector<Id>>& stages) const {
+    std::vector<std::string> out;
+    for (const auto& stage : stages)
+      out.push_back(model_.segments[stage.front()].name + " .. " +
+                    model_.segments[stage.back()].name);
+    return quoted_list(out);
+  }
+  std::string text(const std::vector<plan::LayerExchange>& layers) const {
+    std::vector<std::string> out;
+    for (std::size_t s = 0; s < layers.size(); ++s)
+      out.push_back(fmt::format("{{ segment = {}, density = {}, reduction = {}, coding = {} }}",
+                                quote(model_.segments[s].name), layers[s].density,
+                                text(layers[s].reduction), text(layers[s].coding)));
+    return fmt::format("[\n  {},\n]", fmt::join(out, ",\n  "));
+  }
+
+  const model::ModelSpec& model_;
+  const cluster::Cluster& cluster_;
+  std::vector<Line> lines_ = {};
+};
 
 void write_made_for(Writer& w, const MadeFor& made_for) {
   w.table("made_for");
@@ -97,93 +154,14 @@ void write_made_for(Writer& w, const MadeFor& made_for) {
 void write_plan(Writer& w, const plan::Plan& plan, const model::ModelSpec& model,
                 const cluster::Cluster& cluster) {
   w.table("plan");
-  w.text("method", plan.method);
-  w.number("pp", plan.mesh.pp), w.number("dp", plan.mesh.dp), w.number("tp", plan.mesh.tp);
-  if (plan.mesh.cp > 1)  // see recompute_unit
-    w.number("cp", plan.mesh.cp), w.choice("context", plan.mesh.context);
-  w.text("order", plan.mesh.order);
-  w.number("servers", plan.mesh.servers);
-  w.number("zero", plan.exchange.zero);
-  w.flag("sequence_parallel", plan.mesh.sequence_parallel);
-  w.number("global_batch", plan.schedule.global_batch);
-  w.number("micro_batches", plan.schedule.micro_batches);
-  w.numbers("shares", plan.schedule.shares);
-  w.number("virtual_stages", plan.schedule.virtual_stages);
-  w.number("staleness", plan.schedule.staleness);
-  w.texts("stages", stage_texts(plan, model));
-  w.number("bucket_bytes", plan.exchange.bucket_bytes());
-  w.choice("precision", plan.precision);
-  if (plan.fp8) w.flag("fp8", true);  // see recompute_unit
-  w.flag("recompute", plan.schedule.recompute);
-  // Not the default, so that the hashes of files of older versions stay.
-  if (plan.schedule.recompute_unit != plan::RecomputeUnit::segment)
-    w.choice("recompute_unit", plan.schedule.recompute_unit);
-  if (plan.schedule.recompute_layers > 0)  // see recompute_unit
-    w.number("recompute_layers", plan.schedule.recompute_layers);
-  if (plan.checkpoints.every > 0) {  // see recompute_unit
-    w.number("save_every", plan.checkpoints.every);
-    w.choice("save_to", plan.checkpoints.to);
-    if (plan.checkpoints.to == program::Medium::peers)
-      w.number("save_group", plan.checkpoints.group);
+  const plan::Plan unstated;
+  FieldTexts texts(model, cluster), defaults(model, cluster);
+  plan::each_field(plan, texts);
+  plan::each_field(unstated, defaults);
+  for (std::size_t i = 0; i < texts.lines().size(); ++i) {
+    const auto& [key, value, stated] = texts.lines()[i];
+    if (stated.value_or(value != defaults.lines()[i].value)) w.raw(key, value);
   }
-  w.flag("keep_gathered", plan.exchange.keep_gathered);
-  if (plan.exchange.reduce_once) w.flag("reduce_once", true);  // see recompute_unit
-  if (plan.exchange.prefetch != plan::Exchange{}.prefetch)     // see recompute_unit
-    w.number("prefetch", plan.exchange.prefetch);
-  if (plan.exchange.pending_buckets != plan::Exchange{}.pending_buckets)  // see recompute_unit
-    w.number("pending_buckets", plan.exchange.pending_buckets);
-  if (plan.exchange.shard_group > 0)  // see recompute_unit
-    w.number("shard_group", plan.exchange.shard_group);
-  if (plan.exchange.reshard_group > 0)  // see recompute_unit
-    w.number("reshard_group", plan.exchange.reshard_group);
-  if (plan.exchange.fp32_gradients) w.flag("fp32_gradients", true);  // see recompute_unit
-  if (!plan.master_weights) w.flag("master_weights", false);         // see recompute_unit
-  if (plan.bf16_moments) w.flag("bf16_moments", true);               // see recompute_unit
-  if (plan.exchange.offload != plan::Offload::none)                  // see recompute_unit
-    w.choice("offload", plan.exchange.offload);
-  w.flag("clip", plan.clip);
-  w.number("density", plan.exchange.density);
-  w.number("s_min", plan.exchange.s_min), w.number("s_max", plan.exchange.s_max);
-  w.choice("selector", plan.exchange.selector);
-  w.choice("feedback", plan.exchange.feedback);
-  w.maybe("reduction", plan.exchange.reduction), w.maybe("coding", plan.exchange.coding);
-  w.number("observe", plan.exchange.observe);
-  if (plan.exchange.bits) w.number("bits", *plan.exchange.bits);  // see recompute_unit
-  if (plan.exchange.block) w.number("block", static_cast<double>(*plan.exchange.block));
-  if (plan.exchange.error_feedback) w.flag("error_feedback", *plan.exchange.error_feedback);
-  if (plan.exchange.rank) w.number("rank", *plan.exchange.rank);
-  if (plan.exchange.warm_start) w.flag("warm_start", *plan.exchange.warm_start);
-  if (plan.exchange.start) w.number("start", *plan.exchange.start);
-  if (plan.exchange.freeze) w.number("freeze", *plan.exchange.freeze);
-  if (plan.exchange.cycle_time) w.number("cycle_time", *plan.exchange.cycle_time);
-  if (plan.exchange.response_cache) w.number("response_cache", *plan.exchange.response_cache);
-  if (!plan.exchange.fused_after.empty()) w.numbers("fused_after", plan.exchange.fused_after);
-  if (plan.exchange.credit) w.number("credit", *plan.exchange.credit);
-  if (plan.exchange.local_ranks > 0) w.number("local_ranks", plan.exchange.local_ranks);
-  if (plan.exchange.server_placement != plan::ServerPlacement::own)
-    w.choice("server_placement", plan.exchange.server_placement);
-  if (!plan.exchange.push_order.empty()) w.numbers("push_order", plan.exchange.push_order);
-  const plan::Averaging& averaging = plan.exchange.averaging;  // see recompute_unit
-  if (averaging.local_steps) w.number("local_steps", *averaging.local_steps);
-  if (averaging.outer_lr) w.number("outer_lr", *averaging.outer_lr);
-  if (averaging.outer_momentum) w.number("outer_momentum", *averaging.outer_momentum);
-  if (averaging.graph) w.choice("graph", *averaging.graph);
-  if (averaging.degree) w.number("degree", *averaging.degree);
-  if (averaging.graph_seed) w.number("graph_seed", *averaging.graph_seed);
-  w.choice("pipeline", plan.schedule.pipeline);
-  w.numbers("node_of", plan.placement.node_of);
-  w.choice("collective", plan.exchange.collective);
-  w.choice("optimizer", plan.optimizer);
-  std::vector<std::string> devices;
-  for (Id device : plan.placement.rank_to_device) devices.push_back(cluster.devices()[device].name);
-  w.texts("rank_to_device", devices);
-  std::vector<std::string> layers;
-  for (std::size_t s = 0; s < plan.exchange.layers.size(); ++s)
-    layers.push_back(fmt::format("{{ segment = {}, density = {}, reduction = {}, coding = {} }}",
-                                 quote(model.segments[s].name), plan.exchange.layers[s].density,
-                                 quote(std::string(name_of(plan.exchange.layers[s].reduction))),
-                                 quote(std::string(name_of(plan.exchange.layers[s].coding)))));
-  if (!layers.empty()) w.raw("layers", fmt::format("[\n  {},\n]", fmt::join(layers, ",\n  ")));
 }
 
 void write_why(Writer& w, const plan::Decision& d) {
@@ -224,7 +202,8 @@ void write_why(Writer& w, const plan::Decision& d) {
 /// not be read.
 void check(const plan::Plan& plan, const model::ModelSpec& model, const cluster::Cluster& cluster) {
   std::size_t next = 0;
-  bool good = plan.exchange.layers.empty() || plan.exchange.layers.size() == model.segments.size();
+  bool good = plan.exchange.sparse.layers.empty() ||
+              plan.exchange.sparse.layers.size() == model.segments.size();
   for (const auto& stage : plan.placement.stages) {
     good = good && !stage.empty();
     for (Id segment : stage) good = good && segment == next++;

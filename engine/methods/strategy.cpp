@@ -1,12 +1,17 @@
 #include "engine/methods/strategy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <concepts>
+#include <type_traits>
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/base/terms.h"
 #include "engine/methods/lowering/stage.h"
 #include "engine/methods/passes/passes.h"
+#include "engine/plan/fields.h"
 
 namespace rehearse::methods {
 
@@ -62,23 +67,81 @@ std::vector<std::string> methods_with(F can) {
   return names;
 }
 
-/// Refuses keys of methods in which ranks have weights of their own.
-void check_averaging(const plan::Plan& plan, const Combines& can) {
-  const plan::Averaging& how = plan.exchange.averaging;
-  const auto check = [&](const char* key, const auto& value, bool Combines::*has) {
-    if (!value || can.*has) return;
-    refuse(key, fmt::format("{}", *value),
-           fmt::format("does not combine with method \"{}\"; only {} read it", plan.method,
-                       fmt::join(methods_with([&](const Combines& c) { return c.*has; }), ", ")));
-  };
-  check("local_steps", how.local_steps, &Combines::local_steps);
-  check("outer_lr", how.outer_lr, &Combines::outer);
-  check("outer_momentum", how.outer_momentum, &Combines::outer);
-  const std::optional<std::string_view> graph =
-      how.graph ? std::optional(name_of(*how.graph)) : std::nullopt;
-  check("graph", graph, &Combines::graph);
-  check("degree", how.degree, &Combines::graph);
-  check("graph_seed", how.graph_seed, &Combines::graph);
+/// Which methods read a field, and why the others refuse it.
+struct ReadBy {
+  bool (*reads)(const Combines&);
+  const char* others;  // "{}": the methods that read it
+};
+ReadBy read_by(plan::Readers readers) {
+  switch (readers) {
+    case plan::Readers::all:
+    case plan::Readers::sharding:
+      break;
+    case plan::Readers::quantised:
+      return {[](const Combines& c) { return c.quantised; },
+              "its gradients are not quantised, as those of {} are"};
+    case plan::Readers::compressed:
+      return {[](const Combines& c) { return c.quantised || c.low_rank; },
+              "its gradients are not compressed, as those of {} are"};
+    case plan::Readers::low_rank:
+      return {[](const Combines& c) { return c.low_rank; },
+              "its gradients are not sent as factors, as those of {} are"};
+    case plan::Readers::freezing:
+      return {[](const Combines& c) { return c.freezes; },
+              "its second moments are never frozen, as those of {} are"};
+    case plan::Readers::cycles:
+      return {[](const Combines& c) { return c.cycles; }, "it has no coordinator; {} has"};
+    case plan::Readers::machines:
+      return {[](const Combines& c) { return c.machines; },
+              "its servers do not sum over machines, as those of {} do"};
+    case plan::Readers::local_steps:
+      return {[](const Combines& c) { return c.local_steps; }, "only {} read it"};
+    case plan::Readers::outer:
+      return {[](const Combines& c) { return c.outer; }, "only {} read it"};
+    case plan::Readers::graph:
+      return {[](const Combines& c) { return c.graph; }, "only {} read it"};
+  }
+  return {[](const Combines&) { return true; }, ""};
+}
+
+std::string text_of(bool value) { return value ? "true" : "false"; }
+std::string text_of(double value) { return fmt::format("{}", value); }
+template <class Dim>
+std::string text_of(Quantity<Dim> value) {
+  return to_text(value);
+}
+template <std::integral I>
+std::string text_of(I value) {
+  return std::to_string(value);
+}
+template <class E>
+  requires std::is_enum_v<E>
+std::string text_of(E value) {
+  return std::string(name_of(value));
+}
+template <class T>
+std::string text_of(const std::optional<T>& value) {
+  return text_of(*value);
+}
+
+[[noreturn]] void refuse_in(const plan::Plan& plan, const char* key, const std::string& value,
+                            const std::string& allowed) {
+  const std::string name = fmt::format("method.{}", key);
+  throw Refused({name, fmt::format("{}: {} does not combine with method \"{}\": {}", name, value,
+                                   plan.method, allowed)});
+}
+
+/// Refuses fields that the method does not read.
+void check_readers(const plan::Plan& plan, const Combines& can) {
+  plan::each_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule) {
+    if constexpr (requires { text_of(member); }) {
+      if (rule.readers == plan::Readers::all || member == std::decay_t<decltype(member)>{}) return;
+      const ReadBy by = read_by(rule.readers);
+      if (!by.reads(can))
+        refuse_in(plan, key, text_of(member),
+                  fmt::format(fmt::runtime(by.others), fmt::join(methods_with(by.reads), ", ")));
+    }
+  });
   if ((can.local_steps || can.graph) && plan.exchange.observe > 0)
     refuse("name", plan.method,
            "trains ranks apart: there is no gradient of a step whose variance could be observed; "
@@ -86,10 +149,8 @@ void check_averaging(const plan::Plan& plan, const Combines& can) {
 }
 
 void check_combination(const plan::Plan& plan, const Combines& can) {
-  auto refuse = [&](const char* key, const std::string& value, const std::string& allowed) {
-    const std::string name = fmt::format("method.{}", key);
-    throw Refused({name, fmt::format("{}: {} does not combine with method \"{}\": {}", name, value,
-                                     plan.method, allowed)});
+  const auto refuse = [&](const char* key, const std::string& value, const std::string& allowed) {
+    refuse_in(plan, key, value, allowed);
   };
   if (plan.mesh.pp > 1 && !can.pp)
     refuse("pp", std::to_string(plan.mesh.pp),
@@ -103,8 +164,9 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
   if (plan.mesh.cp > 1 && !plan.schedule.shares.empty())
     refuse("cp", std::to_string(plan.mesh.cp),
            "ranks that divide a sequence take equally many samples; leave out shares");
-  if (plan.exchange.zero > can.max_zero)
-    refuse("zero", std::to_string(plan.exchange.zero), fmt::format("at most {}", can.max_zero));
+  if (plan.exchange.sharding.zero > can.max_zero)
+    refuse("zero", std::to_string(plan.exchange.sharding.zero),
+           fmt::format("at most {}", can.max_zero));
   if (plan.schedule.virtual_stages > 1 && !can.interleave)
     refuse(
         "virtual_stages", std::to_string(plan.schedule.virtual_stages),
@@ -112,7 +174,7 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
                     fmt::join(methods_with([](const Combines& c) { return c.interleave; }), ", ")));
   if (plan.schedule.recompute && !can.recompute) refuse("recompute", "true", "must be false");
   if (plan.schedule.recompute && plan.schedule.recompute_unit == plan::RecomputeUnit::layer &&
-      plan.exchange.zero == 3)
+      plan.exchange.sharding.zero == 3)
     refuse("recompute_unit", "layer",
            "ZeRO-3 gathers weights segment by segment; must be segment, or zero at most 2");
   if (plan.clip && !can.clip)
@@ -140,61 +202,16 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
            "every rank takes equally many samples");
   if (plan.exchange.offload != plan::Offload::none && !can.offload)
     refuse("offload", std::string(name_of(plan.exchange.offload)), "must be none");
-  for (const auto& [key, group] : {std::pair("shard_group", plan.exchange.shard_group),
-                                   std::pair("reshard_group", plan.exchange.reshard_group)})
+  for (const auto& [key, group] :
+       {std::pair("shard_group", plan.exchange.sharding.shard_group),
+        std::pair("reshard_group", plan.exchange.sharding.reshard_group)})
     if (group > 0 && can.sparse) refuse(key, std::to_string(group), "its packets go to all ranks");
-  if (!plan.exchange.layers.empty() && !can.sparse)
-    refuse("layers", fmt::format("of {} segments", plan.exchange.layers.size()),
+  if (!plan.exchange.sparse.layers.empty() && !can.sparse)
+    refuse("layers", fmt::format("of {} segments", plan.exchange.sparse.layers.size()),
            "its gradients are summed whole");
-  if (!can.quantised) {
-    const std::string others =
-        fmt::format("its gradients are not quantised, as those of {} are",
-                    fmt::join(methods_with([](const Combines& c) { return c.quantised; }), ", "));
-    const plan::Exchange& x = plan.exchange;
-    if (x.bits) refuse("bits", std::to_string(*x.bits), others);
-    if (x.block) refuse("block", std::to_string(*x.block), others);
-  }
-  const auto flag = [](bool on) { return std::string(on ? "true" : "false"); };
-  if (plan.exchange.error_feedback && !can.quantised && !can.low_rank)
-    refuse("error_feedback", flag(*plan.exchange.error_feedback),
-           fmt::format(
-               "its gradients are not compressed, as those of {} are",
-               fmt::join(methods_with([](const Combines& c) { return c.quantised || c.low_rank; }),
-                         ", ")));
-  if (!can.low_rank) {
-    const std::string others =
-        fmt::format("its gradients are not sent as factors, as those of {} are",
-                    fmt::join(methods_with([](const Combines& c) { return c.low_rank; }), ", "));
-    const plan::Exchange& x = plan.exchange;
-    if (x.rank) refuse("rank", std::to_string(*x.rank), others);
-    if (x.warm_start) refuse("warm_start", flag(*x.warm_start), others);
-    if (x.start) refuse("start", std::to_string(*x.start), others);
-  }
-  if (plan.exchange.freeze && !can.freezes)
-    refuse("freeze", std::to_string(*plan.exchange.freeze),
-           fmt::format("its second moments are never frozen, as those of {} are",
-                       fmt::join(methods_with([](const Combines& c) { return c.freezes; }), ", ")));
   if (plan.exchange.bucket_bytes() == 0 && !can.one_bucket)
     refuse("bucket", "0 B", "must be at least 1 B");
-  if (!can.cycles) {
-    const std::string others =
-        fmt::format("it has no coordinator; {} has",
-                    fmt::join(methods_with([](const Combines& c) { return c.cycles; }), ", "));
-    const plan::Exchange& x = plan.exchange;
-    if (x.cycle_time) refuse("cycle_time", to_text(Seconds(*x.cycle_time)), others);
-    if (x.response_cache) refuse("response_cache", std::to_string(*x.response_cache), others);
-  }
-  if (!can.machines) {
-    const std::string others =
-        fmt::format("its servers do not sum over machines, as those of {} do",
-                    fmt::join(methods_with([](const Combines& c) { return c.machines; }), ", "));
-    const plan::Exchange& x = plan.exchange;
-    if (x.credit) refuse("credit", std::to_string(*x.credit), others);
-    if (x.local_ranks > 0) refuse("local_ranks", std::to_string(x.local_ranks), others);
-    if (x.server_placement != plan::ServerPlacement::own)
-      refuse("server_placement", std::string(name_of(x.server_placement)), others);
-  }
-  check_averaging(plan, can);
+  check_readers(plan, can);
   if (plan.checkpoints.every > 0 && !can.lockstep)
     throw Refused({"checkpoint.kind", "checkpoint.kind: " + cannot_save_behind(plan.method)});
   if (plan.schedule.staleness > 0 && !can.staleness)

@@ -18,7 +18,7 @@ namespace rehearse::methods {
 
 class GradientSync;
 
-/// The gradient exchange for plan.exchange.zero: replicated or sharded (lowering/stage.h).
+/// The gradient exchange for plan.exchange.sharding.zero: replicated or sharded (lowering/stage.h).
 const GradientSync& gradient_sync(const plan::Plan& plan);
 
 /// One role for each kind of replica on each stage, with the pass order and gradient exchange of
@@ -55,7 +55,7 @@ struct Strategy {
   std::string source = {};  // paper, section
   Combines combines = {};
   int pp = 1, tp = 1;  // defaults for a job, or the largest smaller sizes that fit
-  void (*defaults)(plan::Plan&) = nullptr;  // e.g. zero3 sets plan.exchange.zero = 3
+  void (*defaults)(plan::Plan&) = nullptr;  // e.g. zero3 sets plan.exchange.sharding.zero = 3
   /// Further checks on a completed plan: throws Refused.
   void (*check)(const plan::Plan&, const model::ModelSpec&) = nullptr;
   PassOrder (*order)(const plan::Plan&, const model::ModelSpec&) =

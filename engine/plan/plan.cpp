@@ -92,8 +92,9 @@ void check_context(const Plan& plan, const model::ModelSpec& model) {
     refuse("recompute_unit", "\"layer\"",
            "with cp above 1, attention is recomputed in parts of its own; must be \"segment\" or "
            "\"attention\"");
-  for (const auto& [key, group] : {std::pair("shard_group", plan.exchange.shard_group),
-                                   std::pair("reshard_group", plan.exchange.reshard_group)})
+  for (const auto& [key, group] :
+       {std::pair("shard_group", plan.exchange.sharding.shard_group),
+        std::pair("reshard_group", plan.exchange.sharding.reshard_group)})
     if (group > 0)
       refuse(key, std::to_string(group),
              "does not combine with cp above 1: state is sharded over dp and cp together");
@@ -129,10 +130,11 @@ void check_batch(const Plan& plan) {
 /// Checks the groups of data-parallel ranks that share one copy of sharded state.
 void check_groups(const Plan& plan) {
   const Exchange& x = plan.exchange;
-  for (const auto& [key, group, least_zero] : {std::tuple("shard_group", x.shard_group, 1),
-                                               std::tuple("reshard_group", x.reshard_group, 3)}) {
+  for (const auto& [key, group, least_zero] :
+       {std::tuple("shard_group", x.sharding.shard_group, 1),
+        std::tuple("reshard_group", x.sharding.reshard_group, 3)}) {
     if (group == 0) continue;
-    if (x.zero < least_zero)
+    if (x.sharding.zero < least_zero)
       refuse(key, std::to_string(group),
              fmt::format("needs ZeRO {}", least_zero == 1 ? "1, 2 or 3" : "3"));
     if (plan.mesh.dp == 1)
@@ -143,23 +145,24 @@ void check_groups(const Plan& plan) {
              fmt::format("must be at least 2 and divide the {} data-parallel ranks; nearest: {}",
                          plan.mesh.dp, nearest < 2 ? plan.mesh.dp : nearest));
   }
-  if (x.reduce_once && x.zero < 2)
+  if (x.sharding.reduce_once && x.sharding.zero < 2)
     refuse("reduce_once", "true",
            fmt::format("needs ZeRO 2 or 3; with ZeRO {} gradients are reduced once a step already",
-                       x.zero));
-  if (x.prefetch != Exchange{}.prefetch && x.zero < 3)
-    refuse("prefetch", std::to_string(x.prefetch),
-           fmt::format("needs ZeRO 3; with ZeRO {} no weights are gathered for a pass", x.zero));
-  if (x.pending_buckets != Exchange{}.pending_buckets && !plan.shards_gradients() &&
+                       x.sharding.zero));
+  if (x.sharding.prefetch != Sharding{}.prefetch && x.sharding.zero < 3)
+    refuse("prefetch", std::to_string(x.sharding.prefetch),
+           fmt::format("needs ZeRO 3; with ZeRO {} no weights are gathered for a pass",
+                       x.sharding.zero));
+  if (x.sharding.pending_buckets != Sharding{}.pending_buckets && !plan.shards_gradients() &&
       plan.keeps_gradients())
-    refuse("pending_buckets", std::to_string(x.pending_buckets),
+    refuse("pending_buckets", std::to_string(x.sharding.pending_buckets),
            "needs ZeRO 2 or 3 without reduce_once, or offload with one micro-batch; otherwise the "
            "gradients of all buckets stay until the update");
-  if (x.shard_group > 0 && x.reshard_group > 0)
-    refuse("reshard_group", std::to_string(x.reshard_group),
+  if (x.sharding.shard_group > 0 && x.sharding.reshard_group > 0)
+    refuse("reshard_group", std::to_string(x.sharding.reshard_group),
            "does not combine with shard_group, in which forward gathers inside a group already");
-  if (x.reshard_group > 0 && x.keep_gathered)
-    refuse("reshard_group", std::to_string(x.reshard_group),
+  if (x.sharding.reshard_group > 0 && x.sharding.keep_gathered)
+    refuse("reshard_group", std::to_string(x.sharding.reshard_group),
            "does not combine with keep_gathered, after which backward gathers nothing");
 }
 
@@ -252,16 +255,16 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
     refuse("micro_batches", std::to_string(plan.schedule.micro_batches),
            fmt::format("must be at most {}", most));
   check_order(plan);
-  if (plan.exchange.zero < 0 || plan.exchange.zero > 3)
-    refuse("zero", std::to_string(plan.exchange.zero), "must be 0, 1, 2 or 3");
-  if (plan.exchange.density <= 0 || plan.exchange.density > 1)
-    refuse("density", fmt::format("{}", plan.exchange.density), "must be in (0, 1]");
-  if (plan.exchange.coding == program::Coding::values &&
-      plan.exchange.selector != program::Selector::random_k)
+  if (plan.exchange.sharding.zero < 0 || plan.exchange.sharding.zero > 3)
+    refuse("zero", std::to_string(plan.exchange.sharding.zero), "must be 0, 1, 2 or 3");
+  if (plan.exchange.sparse.density <= 0 || plan.exchange.sparse.density > 1)
+    refuse("density", fmt::format("{}", plan.exchange.sparse.density), "must be in (0, 1]");
+  if (plan.exchange.sparse.coding == program::Coding::values &&
+      plan.exchange.sparse.selector != program::Selector::random_k)
     refuse("coding", "values",
            fmt::format("selector \"{}\" must send which entries it chose; nearest: \"delta16\", or "
                        "selector = \"random_k\"",
-                       name_of(plan.exchange.selector)));
+                       name_of(plan.exchange.sparse.selector)));
   if (!plan.master_weights && plan.precision != program::DType::bf16)
     refuse("master_weights", "false",
            plan.precision == program::DType::f32

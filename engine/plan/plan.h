@@ -33,6 +33,7 @@ struct LayerExchange {
                        // k = ceil(density x elements)
   Reduction reduction = Reduction::dense;
   program::Coding coding = program::Coding::index32;
+  friend bool operator==(const LayerExchange&, const LayerExchange&) = default;
 };
 
 /// What recompute keeps, and what it runs again. segment: keeps the input of each segment. layer:
@@ -89,6 +90,7 @@ struct Mesh {
   int world_size() const { return pp * dp * cp * tp + servers; }
   /// Whether blocks of keys and values travel around rings, and not heads through all-to-alls.
   bool rings() const { return cp > 1 && context != Context::ulysses; }
+  friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
 /// The samples of a step, and how they are divided into passes.
@@ -104,6 +106,7 @@ struct Schedule {
   /// Layers of each model chunk that are recomputed, from its first on (Megatron-LM's
   /// recompute-method block); 0: all segments.
   int recompute_layers = 0;
+  friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
 /// Whose weights a rank averages with its own in gossip. With n ranks in a circle: ring: one place
@@ -121,13 +124,14 @@ struct Averaging {
   std::optional<double> outer_lr = {}, outer_momentum = {};
   std::optional<Graph> graph = {};
   std::optional<int> degree = {}, graph_seed = {};  // of a random graph
+  friend bool operator==(const Averaging&, const Averaging&) = default;
 };
 
 /// PyTorch DDP's default (bucket_cap_mb = 25).
 inline constexpr Bytes default_bucket = Bytes(25e6);
 
-/// How the data-parallel ranks shard weights and sum gradients.
-struct Exchange {
+/// ZeRO: what the data-parallel ranks shard, and when they gather and reduce it.
+struct Sharding {
   int zero = 0;                // ZeRO stage, 0 to 3
   bool keep_gathered = false;  // ZeRO-3: gather weights once a step, and keep them until its end
   /// ZeRO 2 and 3: whole gradients add up over micro-batches and are reduced once a step, as FSDP
@@ -147,14 +151,11 @@ struct Exchange {
   /// from which backward gathers (FSDP2's reshard_after_forward as a number; the secondary
   /// partition of ZeRO++, Wang et al. 2023, section 3.2). 0: backward gathers from all ranks.
   int reshard_group = 0;
-  /// Accumulate and sum gradients in fp32 under 16-bit weights (Megatron-LM's
-  /// accumulate-allreduce-grads-in-fp32).
-  bool fp32_gradients = false;
-  Offload offload = Offload::none;
-  /// A bucket is full when it has so many bytes of gradients. none: the method's, for most
-  /// `default_bucket`.
-  std::optional<Bytes> bucket = {};
-  program::Algorithm collective = program::Algorithm::automatic;
+  friend bool operator==(const Sharding&, const Sharding&) = default;
+};
+
+/// Which entries of a gradient are sent, and how.
+struct Sparsity {
   double density = 0.1;              // part of a gradient's entries that a select keeps
   double s_min = 0.7, s_max = 0.95;  // bounds of a layer's sparsity in method "adaptive"
   program::Selector selector = program::Selector::top_k;
@@ -164,41 +165,79 @@ struct Exchange {
   /// By segment, for method "adaptive", whose planner chooses each layer's reduction and coding.
   /// Empty: all layers use `density`, `reduction` (none: dense) and `coding` (none: index32).
   std::vector<LayerExchange> layers = {};
-  int observe = 0;  // observe every observe-th gradient entry to measure variances; 0: none
-  /// Of methods that quantise gradients: bits of a code, entries that share a scale, and whether
-  /// ranks keep what codes miss for the next step. none: the method's (a block: a rank's part).
-  std::optional<int> bits = {};
-  std::optional<std::int64_t> block = {};
-  std::optional<bool> error_feedback = {};
-  /// Of methods that send factors of gradients: their rank; whether each step begins with the right
-  /// factors of the step before; and the first step that sends factors, counted from 0.
-  std::optional<int> rank = {};
-  std::optional<bool> warm_start = {};
-  std::optional<int> start = {};
+  friend bool operator==(const Sparsity&, const Sparsity&) = default;
+};
+
+/// Of methods that quantise gradients or momenta. none: the method's.
+struct Quantisation {
+  std::optional<int> bits = {};             // of a code
+  std::optional<std::int64_t> block = {};   // entries that share a scale
+  std::optional<bool> error_feedback = {};  // keep what codes miss for the next step
   /// Of methods that send momenta: the steps of plain Adam before, after which the second moment
   /// stays as it is.
   std::optional<int> freeze = {};
-  /// Of Horovod: seconds between two cycles of its coordinator; how many tensors its response cache
-  /// holds, 0: none; and the segments after whose backward a bucket ends, because the next one is
-  /// ready in a later cycle (planner/fusion.h).
-  std::optional<double> cycle_time = {};
-  std::optional<int> response_cache = {};
+  friend bool operator==(const Quantisation&, const Quantisation&) = default;
+};
+
+/// Of methods that send factors of gradients. none: the method's.
+struct LowRank {
+  std::optional<int> rank = {};         // of the factors
+  std::optional<bool> warm_start = {};  // begin a step with the right factors of the step before
+  std::optional<int> start = {};        // the first step that sends factors, counted from 0
+  friend bool operator==(const LowRank&, const LowRank&) = default;
+};
+
+/// Of Horovod. none: the method's.
+struct Fusion {
+  std::optional<Seconds> cycle_time = {};  // between two cycles of the coordinator
+  std::optional<int> response_cache = {};  // tensors that the response cache holds; 0: none
+  /// The segments after whose backward a bucket ends, because the next one is ready in a later
+  /// cycle (planner/fusion.h).
   std::vector<Id> fused_after = {};
-  /// Of BytePS: how many partitions' bytes may be on their way at a time (none: any number, and no
-  /// priorities); the data-parallel ranks of a machine, neighbours, which sum first; where servers
-  /// are; and the order in which partitions are exchanged (planner/push_order.h), empty: as
-  /// backward completes them.
+  friend bool operator==(const Fusion&, const Fusion&) = default;
+};
+
+/// Of BytePS, in which the ranks of a machine sum first, and servers sum over machines.
+struct Machines {
+  /// Partitions that may be on their way at a time; none: any number, and no priorities.
   std::optional<int> credit = {};
-  int local_ranks = 0;
+  /// Data-parallel ranks of a machine, neighbours; none: a rank is a machine of its own.
+  std::optional<int> local_ranks = {};
   ServerPlacement server_placement = ServerPlacement::own;
+  /// The order in which partitions are exchanged (planner/push_order.h); empty: as backward
+  /// completes them.
   std::vector<Id> push_order = {};
+  friend bool operator==(const Machines&, const Machines&) = default;
+};
+
+/// How the data-parallel ranks exchange gradients and weights: what all methods read, then what
+/// only some do.
+struct Exchange {
+  Sharding sharding = {};
+  Offload offload = Offload::none;
+  /// Accumulate and sum gradients in fp32 under 16-bit weights (Megatron-LM's
+  /// accumulate-allreduce-grads-in-fp32).
+  bool fp32_gradients = false;
+  /// A bucket is full when it has so many bytes of gradients. none: the method's, for most
+  /// `default_bucket`.
+  std::optional<Bytes> bucket = {};
+  program::Algorithm collective = program::Algorithm::automatic;
+  int observe = 0;  // observe every observe-th gradient entry to measure variances; 0: none
+  Sparsity sparse = {};
+  Quantisation quantised = {};
+  LowRank low_rank = {};
+  Fusion fusion = {};
+  Machines machines = {};
   Averaging averaging = {};
 
   double bucket_bytes() const { return bucket.value_or(default_bucket).value; }
   /// The ranks of a group into which the dp axis is divided; 0: it is not.
   int group() const {
-    return shard_group > 0 ? shard_group : reshard_group > 0 ? reshard_group : local_ranks;
+    return sharding.shard_group > 0     ? sharding.shard_group
+           : sharding.reshard_group > 0 ? sharding.reshard_group
+                                        : machines.local_ranks.value_or(0);
   }
+  friend bool operator==(const Exchange&, const Exchange&) = default;
 };
 
 /// Which segments run on which stage, and which rank on which device.
@@ -211,6 +250,7 @@ struct Placement {
   std::vector<int> stage_layers = {};
   std::vector<Id> rank_to_device = {};  // by rank
   std::vector<Id> node_of = {};         // by rank, for two-level reductions
+  friend bool operator==(const Placement&, const Placement&) = default;
 };
 
 /// Checkpoints that the program saves behind training.
@@ -218,6 +258,7 @@ struct Checkpoints {
   int every = 0;  // steps between two of them; 0: none
   program::Medium to = program::Medium::shared_disk;
   int group = 1;  // program::Save::group
+  friend bool operator==(const Checkpoints&, const Checkpoints&) = default;
 };
 
 struct Plan {
@@ -252,18 +293,21 @@ struct Plan {
     return exchange.offload == Offload::none || schedule.micro_batches > 1;
   }
   /// Whether a rank keeps a shard of the gradients only (ZeRO 2 and 3).
-  bool shards_gradients() const { return exchange.zero >= 2 && !exchange.reduce_once; }
+  bool shards_gradients() const {
+    return exchange.sharding.zero >= 2 && !exchange.sharding.reduce_once;
+  }
   /// The number of ranks over which ZeRO divides state, or a machine of BytePS gradients.
   int shards() const {
-    return exchange.shard_group > 0   ? exchange.shard_group
-           : exchange.local_ranks > 0 ? exchange.local_ranks
-                                      : mesh.dp * mesh.cp;
+    return exchange.sharding.shard_group > 0 ? exchange.sharding.shard_group
+           : exchange.machines.local_ranks   ? *exchange.machines.local_ranks
+                                             : mesh.dp * mesh.cp;
   }
   /// Samples of one micro-batch on the rank with this index along the dp axis.
   int samples(int dp_rank = 0) const {
     return schedule.shares.empty() ? schedule.global_batch / (mesh.dp * schedule.micro_batches)
                                    : schedule.shares[static_cast<std::size_t>(dp_rank)];
   }
+  friend bool operator==(const Plan&, const Plan&) = default;
 };
 
 /// The number of passes over segments in the program of a plan, over all stages and micro-batches.

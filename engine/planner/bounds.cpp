@@ -32,7 +32,7 @@ double Bounds::seconds(const plan::Plan& plan) {
   double most = 0;
   for (const Replica& replica : mesh_of(plan).replicas)
     most = std::max(most, compute_seconds(plan, replica, network_known_));
-  if (plan.mesh.dp > 1 && plan.exchange.layers.empty() && network_known_)
+  if (plan.mesh.dp > 1 && plan.exchange.sparse.layers.empty() && network_known_)
     for (int s = 0; s < plan.mesh.pp; ++s) most = std::max(most, network_seconds(plan, s));
   return most * (1 - 1e-6);  // tolerance for rounding
 }
@@ -183,17 +183,18 @@ const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
 double Bounds::network_seconds(const plan::Plan& plan, int stage) {
   const MeshGroups& mesh = mesh_of(plan);
   const auto at = static_cast<std::size_t>(stage);
-  const Id group = plan.exchange.shard_group > 0 ? mesh.shard_groups[at] : mesh.data_groups[at];
+  const Id group =
+      plan.exchange.sharding.shard_group > 0 ? mesh.shard_groups[at] : mesh.data_groups[at];
   const std::int64_t elements = this->elements(plan)[at];
-  switch (plan.exchange.zero) {
+  switch (plan.exchange.sharding.zero) {
     case 0:
       return fastest(group, program::Move::all_reduce, elements, plan.gradient_type());
     case 3: {
       const auto gather = [&](Id of) {
         return fastest(of, program::Move::all_gather, elements, plan.precision);
       };
-      if (plan.exchange.keep_gathered) return gather(group);
-      const Id backward = plan.exchange.reshard_group > 0 ? mesh.shard_groups[at] : group;
+      if (plan.exchange.sharding.keep_gathered) return gather(group);
+      const Id backward = plan.exchange.sharding.reshard_group > 0 ? mesh.shard_groups[at] : group;
       return plan.schedule.micro_batches * (gather(group) + gather(backward));
     }
     default:
@@ -230,10 +231,10 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
   const double element = static_cast<double>(size_of(plan.precision)), shards = plan.shards();
   const double optimizer = optimizer_bytes(plan);
   const double each =
-      element / (plan.exchange.zero >= 3 ? shards : 1) +
+      element / (plan.exchange.sharding.zero >= 3 ? shards : 1) +
       (plan.keeps_gradients() ? static_cast<double>(size_of(plan.gradient_type())) : 0) /
           (plan.shards_gradients() ? shards : 1) +
-      optimizer / (plan.exchange.zero >= 1 ? shards : 1);
+      optimizer / (plan.exchange.sharding.zero >= 1 ? shards : 1);
   for (int s = 0; s < plan.mesh.pp; ++s) {
     const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
     for (const Replica& replica : mesh_of(plan).replicas) {

@@ -76,7 +76,8 @@ class Enumeration {
   void mesh(int pp, int dp, int tp) {
     plan::Plan plan = job_.plan;
     plan.mesh.pp = pp, plan.mesh.dp = dp, plan.mesh.tp = tp;
-    plan.placement.stages.clear(), plan.schedule.shares.clear(), plan.exchange.layers.clear();
+    plan.placement.stages.clear(), plan.schedule.shares.clear(),
+        plan.exchange.sparse.layers.clear();
     plan.schedule.virtual_stages = 1;
     if (pp > 1 && pp > model_.layers)
       return count(fmt::format("pp at most {}, the layers of {}", model_.layers, model_.name),
@@ -233,18 +234,18 @@ class Enumeration {
     const methods::Strategy& stated = methods::strategy_named(job_.plan.method);
     const int planned = stated.planned ? stated.combines.max_zero : 0;
     const int most = std::max(planned, states("zero") ? able : plain);
-    for (const int zero : choices("zero", job_.plan.exchange.zero, {0, 1, 2, 3})) {
+    for (const int zero : choices("zero", job_.plan.exchange.sharding.zero, {0, 1, 2, 3})) {
       if (zero > most || (zero > 0 && plan.mesh.dp == 1)) continue;
-      plan.exchange.zero = zero;
+      plan.exchange.sharding.zero = zero;
       plan.method = zero > plain && zero <= planned ? job_.plan.method : method;
       for (const bool recompute : flags("recompute", job_.plan.schedule.recompute, true))
         for (const bool sequence : flags("sequence_parallel", job_.plan.mesh.sequence_parallel,
                                          plan.mesh.tp > 1 && model_.seq_len % plan.mesh.tp == 0))
           for (const bool keep :
-               flags("keep_gathered", job_.plan.exchange.keep_gathered, zero == 3))
+               flags("keep_gathered", job_.plan.exchange.sharding.keep_gathered, zero == 3))
             for (const Bytes bucket : buckets(plan)) {
               plan.schedule.recompute = recompute, plan.mesh.sequence_parallel = sequence;
-              plan.exchange.keep_gathered = keep, plan.exchange.bucket = bucket;
+              plan.exchange.sharding.keep_gathered = keep, plan.exchange.bucket = bucket;
               groups(plan);
             }
     }
@@ -253,16 +254,16 @@ class Enumeration {
   /// One group of all ranks; of ZeRO-3 also hybrid sharding inside nodes, and weights that stay in
   /// nodes after forward.
   void groups(plan::Plan plan) {
-    plan.exchange.shard_group = job_.plan.exchange.shard_group;
-    plan.exchange.reshard_group = job_.plan.exchange.reshard_group;
+    plan.exchange.sharding.shard_group = job_.plan.exchange.sharding.shard_group;
+    plan.exchange.sharding.reshard_group = job_.plan.exchange.sharding.reshard_group;
     add(plan);
-    if (plan.exchange.zero < 3 || states("shard_group") || states("reshard_group")) return;
+    if (plan.exchange.sharding.zero < 3 || states("shard_group") || states("reshard_group")) return;
     const int inside = methods::group_in_nodes(plan);
     if (inside == 0 || inside == plan.mesh.dp) return;
-    plan.exchange.shard_group = inside;
+    plan.exchange.sharding.shard_group = inside;
     add(plan);
-    plan.exchange.shard_group = 0, plan.exchange.reshard_group = inside;
-    if (!plan.exchange.keep_gathered) add(plan);
+    plan.exchange.sharding.shard_group = 0, plan.exchange.sharding.reshard_group = inside;
+    if (!plan.exchange.sharding.keep_gathered) add(plan);
   }
 
   std::vector<bool> flags(const char* key, bool stated, bool both) const {
@@ -270,7 +271,7 @@ class Enumeration {
     return both ? std::vector<bool>{false, true} : std::vector<bool>{false};
   }
   std::vector<Bytes> buckets(const plan::Plan& plan) {
-    if (states("bucket") || plan.mesh.dp == 1 || plan.exchange.zero == 3)
+    if (states("bucket") || plan.mesh.dp == 1 || plan.exchange.sharding.zero == 3)
       return {Bytes(job_.plan.exchange.bucket_bytes())};
     out_.bucket_sizes = 3;
     return {plan::default_bucket, Bytes(5e6), Bytes(100e6)};
@@ -313,8 +314,8 @@ std::vector<std::string> stated_choices(const job::Job& job) {
 }
 
 bool must_be_sparse(const job::Job& job) {
-  return methods::planned(job.plan.method) &&
-         job.plan.exchange.reduction.value_or(plan::Reduction::dense) != plan::Reduction::dense;
+  return methods::planned(job.plan.method) && job.plan.exchange.sparse.reduction.value_or(
+                                                  plan::Reduction::dense) != plan::Reduction::dense;
 }
 
 }  // namespace rehearse::planner

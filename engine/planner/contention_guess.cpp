@@ -9,10 +9,10 @@ namespace rehearse::planner {
 std::string ContentionGuess::class_of(const plan::Plan& plan) {
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", plan.mesh.pp, plan.mesh.dp,
                      plan.mesh.tp, plan.mesh.order, name_of(plan.schedule.pipeline),
-                     plan.exchange.zero, plan.exchange.keep_gathered, plan.exchange.reduce_once,
-                     plan.exchange.prefetch, plan.exchange.pending_buckets,
-                     plan.exchange.shard_group, plan.exchange.reshard_group,
-                     plan.exchange.layers.empty());
+                     plan.exchange.sharding.zero, plan.exchange.sharding.keep_gathered,
+                     plan.exchange.sharding.reduce_once, plan.exchange.sharding.prefetch,
+                     plan.exchange.sharding.pending_buckets, plan.exchange.sharding.shard_group,
+                     plan.exchange.sharding.reshard_group, plan.exchange.sparse.layers.empty());
 }
 
 ContentionGuess::Ratios ContentionGuess::known(const plan::Plan& plan) const {

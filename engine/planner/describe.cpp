@@ -26,21 +26,23 @@ std::string yes_no(bool b) { return b ? "yes" : "no"; }
 /// "whole", "sparse in 12 of 26 segments, two-level in 8".
 std::string gradients_text(const plan::Plan& p) {
   const auto count = [&](plan::Reduction reduction) {
-    return std::count_if(p.exchange.layers.begin(), p.exchange.layers.end(),
+    return std::count_if(p.exchange.sparse.layers.begin(), p.exchange.sparse.layers.end(),
                          [&](const plan::LayerExchange& x) { return x.reduction == reduction; });
   };
   const auto sparse = count(plan::Reduction::sparse), two_level = count(plan::Reduction::two_level);
   if (sparse + two_level == 0) return "whole";
   if (sparse == 0)
-    return fmt::format("two-level in {} of {} segments", two_level, p.exchange.layers.size());
-  return fmt::format("sparse in {} of {} segments{}", sparse, p.exchange.layers.size(),
+    return fmt::format("two-level in {} of {} segments", two_level,
+                       p.exchange.sparse.layers.size());
+  return fmt::format("sparse in {} of {} segments{}", sparse, p.exchange.sparse.layers.size(),
                      two_level > 0 ? fmt::format(", two-level in {}", two_level) : std::string());
 }
 
 /// "groups of 8", "weights kept in groups of 8".
 std::string groups_text(const plan::Plan& p) {
   if (p.exchange.group() == 0) return "one";
-  return fmt::format("{}groups of {}", p.exchange.shard_group > 0 ? "" : "weights kept in ",
+  return fmt::format("{}groups of {}",
+                     p.exchange.sharding.shard_group > 0 ? "" : "weights kept in ",
                      p.exchange.group());
 }
 
@@ -60,9 +62,10 @@ dimensions() {
                out += fmt::format(", {} chunks a stage", p.schedule.virtual_stages);
              return out;
            }},
-          {"ZeRO level", [](const plan::Plan& p) { return std::to_string(p.exchange.zero); }},
+          {"ZeRO level",
+           [](const plan::Plan& p) { return std::to_string(p.exchange.sharding.zero); }},
           {"weights kept gathered",
-           [](const plan::Plan& p) { return yes_no(p.exchange.keep_gathered); }},
+           [](const plan::Plan& p) { return yes_no(p.exchange.sharding.keep_gathered); }},
           {"ZeRO groups", groups_text},
           {"recomputation", [](const plan::Plan& p) { return yes_no(p.schedule.recompute); }},
           {"sequence parallelism",
@@ -118,11 +121,11 @@ class Describer {
   /// The fastest finalist with dense gradients; if there is none, the fastest such candidate.
   Id warm_up() const {
     for (const Id i : search_.finalists)
-      if (plan(i).exchange.layers.empty()) return i;
+      if (plan(i).exchange.sparse.layers.empty()) return i;
     Id best = best_;
     for (Id i = 0; i < search_.scored.size(); ++i)
-      if (of(i).state == State::scored && plan(i).exchange.layers.empty() &&
-          (!plan(best).exchange.layers.empty() || of(i).seconds < of(best).seconds))
+      if (of(i).state == State::scored && plan(i).exchange.sparse.layers.empty() &&
+          (!plan(best).exchange.sparse.layers.empty() || of(i).seconds < of(best).seconds))
         best = i;
     return best;
   }
@@ -290,14 +293,15 @@ std::string summary_of(const plan::Plan& plan) {
                         ? fmt::format("{} with {} chunks a stage", name_of(plan.schedule.pipeline),
                                       plan.schedule.virtual_stages)
                         : std::string(name_of(plan.schedule.pipeline)));
-  if (plan.exchange.zero > 0) parts.push_back(fmt::format("ZeRO-{}", plan.exchange.zero));
-  if (plan.exchange.keep_gathered) parts.emplace_back("weights kept gathered");
-  if (plan.exchange.reduce_once) parts.emplace_back("gradients reduced once");
-  if (plan.exchange.prefetch != plan::Exchange{}.prefetch)
-    parts.push_back(fmt::format("gathers {} segments ahead", plan.exchange.prefetch));
-  if (plan.exchange.pending_buckets != plan::Exchange{}.pending_buckets)
-    parts.push_back(fmt::format("{} pending bucket{}", plan.exchange.pending_buckets,
-                                plan.exchange.pending_buckets == 1 ? "" : "s"));
+  if (plan.exchange.sharding.zero > 0)
+    parts.push_back(fmt::format("ZeRO-{}", plan.exchange.sharding.zero));
+  if (plan.exchange.sharding.keep_gathered) parts.emplace_back("weights kept gathered");
+  if (plan.exchange.sharding.reduce_once) parts.emplace_back("gradients reduced once");
+  if (plan.exchange.sharding.prefetch != plan::Sharding{}.prefetch)
+    parts.push_back(fmt::format("gathers {} segments ahead", plan.exchange.sharding.prefetch));
+  if (plan.exchange.sharding.pending_buckets != plan::Sharding{}.pending_buckets)
+    parts.push_back(fmt::format("{} pending bucket{}", plan.exchange.sharding.pending_buckets,
+                                plan.exchange.sharding.pending_buckets == 1 ? "" : "s"));
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
   if (plan.fp8) parts.emplace_back("FP8 products");
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
@@ -310,7 +314,7 @@ std::string summary_of(const plan::Plan& plan) {
   if (!plan.schedule.shares.empty()) parts.emplace_back("samples by speed");
   if (plan.mesh.order != (plan.mesh.cp > 1 ? "pp,dp,cp,tp" : "pp,dp,tp"))
     parts.push_back("order " + plan.mesh.order);
-  if (plan.mesh.dp > 1 && plan.exchange.zero < 3)
+  if (plan.mesh.dp > 1 && plan.exchange.sharding.zero < 3)
     parts.push_back("buckets of " + to_text(Bytes(plan.exchange.bucket_bytes())));
   return fmt::format("{}", fmt::join(parts, ", "));
 }

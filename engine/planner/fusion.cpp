@@ -54,7 +54,8 @@ std::vector<Id> ends_of(const std::vector<double>& ready, double cycle,
 
 std::vector<Id> ends_of_cycles(const plan::Plan& plan, const model::ModelSpec& model,
                                const cluster::Cluster& cluster, const costs::Profile* profile) {
-  return ends_of(ready_after(plan, model, cluster, profile), *plan.exchange.cycle_time, model);
+  return ends_of(ready_after(plan, model, cluster, profile), plan.exchange.fusion.cycle_time->value,
+                 model);
 }
 
 job::Job with_cycles(job::Job job, const costs::Profile* profile) {
@@ -63,7 +64,7 @@ job::Job with_cycles(job::Job job, const costs::Profile* profile) {
     return job;
   plan::Exchange& x = job.plan.exchange;
   if (!job.autotune) {
-    x.fused_after = ends_of_cycles(job.plan, job.model, job.cluster, profile);
+    x.fusion.fused_after = ends_of_cycles(job.plan, job.model, job.cluster, profile);
     return job;
   }
   const std::vector<double> ready = ready_after(job.plan, job.model, job.cluster, profile);
@@ -71,14 +72,14 @@ job::Job with_cycles(job::Job job, const costs::Profile* profile) {
   for (double& bytes : buckets) bytes *= 1 << 20;
   for (double& seconds : cycles) seconds /= 1000;
   if (job.where.contains("method.bucket")) buckets = {x.bucket_bytes()};
-  if (job.where.contains("method.cycle_time")) cycles = {*x.cycle_time};
+  if (job.where.contains("method.cycle_time")) cycles = {x.fusion.cycle_time->value};
   Evaluator evaluator(job.model, job.cluster, profile);
   double best = std::numeric_limits<double>::infinity();
   plan::Plan chosen = job.plan, tried = job.plan;
   for (const double cycle : cycles)
     for (const double bucket : std::views::reverse(buckets)) {
-      tried.exchange.bucket = Bytes(bucket), tried.exchange.cycle_time = cycle;
-      tried.exchange.fused_after = ends_of(ready, cycle, job.model);
+      tried.exchange.bucket = Bytes(bucket), tried.exchange.fusion.cycle_time = Seconds(cycle);
+      tried.exchange.fusion.fused_after = ends_of(ready, cycle, job.model);
       if (const double seconds = evaluator.seconds(tried); seconds < best)
         best = seconds, chosen = tried;
     }

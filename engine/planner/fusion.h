@@ -19,9 +19,9 @@ namespace rehearse::planner {
 std::vector<double> ready_after(const plan::Plan& plan, const model::ModelSpec& model,
                                 const cluster::Cluster& cluster, const costs::Profile* profile);
 
-/// The segments after whose backward a cycle ends, for plan.exchange.fused_after: the next segment
-/// with parameters is ready in a later cycle. A cycle of 0 s ends after each segment. `plan` must
-/// be prepared.
+/// The segments after whose backward a cycle ends, for plan.exchange.fusion.fused_after: the next
+/// segment with parameters is ready in a later cycle. A cycle of 0 s ends after each segment.
+/// `plan` must be prepared.
 std::vector<Id> ends_of_cycles(const plan::Plan& plan, const model::ModelSpec& model,
                                const cluster::Cluster& cluster, const costs::Profile* profile);
 

@@ -27,8 +27,8 @@ double bytes_per_parameter(const plan::Plan& plan, int weight_versions) {
                                                : 0;
   const double optimizer = optimizer_bytes(plan);
   const auto part = [&](bool sharded) { return sharded ? 1.0 / plan.mesh.dp : 1.0; };
-  return param * weight_versions * part(plan.exchange.zero >= 3) +
-         grad * part(plan.shards_gradients()) + optimizer * part(plan.exchange.zero >= 1);
+  return param * weight_versions * part(plan.exchange.sharding.zero >= 3) +
+         grad * part(plan.shards_gradients()) + optimizer * part(plan.exchange.sharding.zero >= 1);
 }
 
 }  // namespace

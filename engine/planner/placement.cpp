@@ -257,7 +257,7 @@ std::vector<Placement> placements(const model::ModelSpec& model, const cluster::
                                   bool unequal, std::span<const double> pace) {
   const std::vector<Id> devices = devices_of(cluster, mesh);
   plan::Plan plan = mesh;
-  plan.placement.stages.clear(), plan.schedule.shares.clear(), plan.exchange.layers.clear(),
+  plan.placement.stages.clear(), plan.schedule.shares.clear(), plan.exchange.sparse.layers.clear(),
       plan.placement.rank_to_device.clear();
   const auto ranks = static_cast<std::size_t>(plan.mesh.pp) *
                      static_cast<std::size_t>(plan.mesh.dp) *

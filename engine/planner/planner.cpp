@@ -42,12 +42,12 @@ constexpr int most_tried_without_a_key = 64;
 /// level z counts as z.
 int mechanisms(const plan::Plan& plan) {
   const bool sparse =
-      std::any_of(plan.exchange.layers.begin(), plan.exchange.layers.end(),
+      std::any_of(plan.exchange.sparse.layers.begin(), plan.exchange.sparse.layers.end(),
                   [](const auto& layer) { return layer.reduction != plan::Reduction::dense; });
   return (plan.mesh.pp > 1) + (plan.mesh.tp > 1) + (plan.schedule.virtual_stages > 1) +
-         plan.exchange.zero + plan.schedule.recompute + plan.mesh.sequence_parallel +
-         plan.exchange.keep_gathered + (plan.exchange.group() > 0) + !plan.schedule.shares.empty() +
-         sparse + (plan.schedule.micro_batches > 1) +
+         plan.exchange.sharding.zero + plan.schedule.recompute + plan.mesh.sequence_parallel +
+         plan.exchange.sharding.keep_gathered + (plan.exchange.group() > 0) +
+         !plan.schedule.shares.empty() + sparse + (plan.schedule.micro_batches > 1) +
          !std::is_sorted(plan.placement.rank_to_device.begin(),
                          plan.placement.rank_to_device.end());
 }
@@ -73,7 +73,7 @@ class Planner {
     score();
     place_best();
     if (methods::planned(job_.plan.method) &&
-        job_.plan.exchange.reduction != plan::Reduction::dense)
+        job_.plan.exchange.sparse.reduction != plan::Reduction::dense)
       sparsify();
     choose_finalists();
     rescore();
@@ -238,11 +238,11 @@ class Planner {
       const bool again = search_.candidates.bucket_sizes > 1 && i < enumerated_ &&
                          p.exchange.bucket_bytes() != plan::default_bucket.value;
       // ZeRO-3 gathers whole weights, so it does not combine with sparse gradients.
-      if (again || p.mesh.dp == 1 || p.exchange.zero > 2 ||
+      if (again || p.mesh.dp == 1 || p.exchange.sharding.zero > 2 ||
           at(i).state == Scored::State::too_large || at(i).state == Scored::State::refused)
         continue;
       plan::Plan sparse = p;
-      sparse.exchange.layers.resize(job_.model.segments.size());  // excludes network_seconds
+      sparse.exchange.sparse.layers.resize(job_.model.segments.size());  // excludes network_seconds
       order.emplace_back(bounds_.seconds(sparse), i);
     }
     std::sort(order.begin(), order.end());
@@ -257,8 +257,8 @@ class Planner {
       if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
       plan::Plan sparse = plan(i);
       sparse.method = job_.plan.method;
-      sparse.exchange.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
-      if (std::all_of(sparse.exchange.layers.begin(), sparse.exchange.layers.end(),
+      sparse.exchange.sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
+      if (std::all_of(sparse.exchange.sparse.layers.begin(), sparse.exchange.sparse.layers.end(),
                       [](const auto& x) { return x.reduction == plan::Reduction::dense; }))
         continue;
       --left;
@@ -274,8 +274,9 @@ class Planner {
   void choose_finalists() {
     std::vector<Id> order = scored_in_order();
     if (must_be_sparse(job_))
-      std::erase_if(order,
-                    [&](Id i) { return plan(i).mesh.dp > 1 && plan(i).exchange.layers.empty(); });
+      std::erase_if(order, [&](Id i) {
+        return plan(i).mesh.dp > 1 && plan(i).exchange.sparse.layers.empty();
+      });
     const auto wanted = static_cast<std::size_t>(std::max(1, options_.finalists));
     std::map<std::string, int> of_mesh;
     for (const bool any : {false, true})  // at most most_of_a_mesh of each mesh, then any
@@ -359,7 +360,7 @@ class Planner {
                                                   : guess_.of_bound(plan(i), at(i).bound);
     };
     const auto open = [&](Id i) {
-      return !at(i).finalist && !(must_be_sparse(job_) && plan(i).exchange.layers.empty()) &&
+      return !at(i).finalist && !(must_be_sparse(job_) && plan(i).exchange.sparse.layers.empty()) &&
              (at(i).state == Scored::State::scored || at(i).state == Scored::State::pruned);
     };
     double best = least_rescored();

@@ -29,7 +29,7 @@ std::vector<Way> ways_of(const plan::Plan& plan, const model::ModelSpec& model,
   const costs::Costs costs(linked, model, cluster, plan.placement.rank_to_device, plan.optimizer,
                            profile);
   const program::Role& worker = linked.program.roles[0];
-  const auto locals = static_cast<Id>(plan.exchange.local_ranks);
+  const auto locals = static_cast<Id>(plan.exchange.machines.local_ranks.value_or(1));
   std::vector<Hop> hops;
   for (Id o = 0; o < worker.ops.size(); ++o) {
     const auto* work = std::get_if<program::Collective>(&worker.ops[o].work);
@@ -118,7 +118,7 @@ class Queue {
 std::vector<Id> push_order(const plan::Plan& plan, const model::ModelSpec& model,
                            const cluster::Cluster& cluster, const costs::Profile* profile) {
   plan::Plan plain = plan;
-  plain.exchange.push_order.clear();
+  plain.exchange.machines.push_order.clear();
   const std::vector<methods::Partition> partitions = methods::partitions_of(plain, model);
   const std::vector<double> ready = ready_after(plain, model, cluster, profile);
   std::vector<double> when;
@@ -128,13 +128,13 @@ std::vector<Id> push_order(const plan::Plan& plan, const model::ModelSpec& model
     largest = std::max(largest, static_cast<double>(p.end - p.begin));
   }
   return Queue(partitions, when, ways_of(plain, model, cluster, profile, partitions.size()),
-               *plan.exchange.credit * largest)
+               *plan.exchange.machines.credit * largest)
       .run();
 }
 
 job::Job with_push_order(job::Job job, const costs::Profile* profile) {
-  if (job.plan_file.empty() && job.plan.exchange.credit)
-    job.plan.exchange.push_order = push_order(job.plan, job.model, job.cluster, profile);
+  if (job.plan_file.empty() && job.plan.exchange.machines.credit)
+    job.plan.exchange.machines.push_order = push_order(job.plan, job.model, job.cluster, profile);
   return job;
 }
 

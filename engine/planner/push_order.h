@@ -15,7 +15,7 @@
 namespace rehearse::planner {
 
 /// Numbers of partitions (methods::partitions_of) in the order of their exchange, for
-/// plan.exchange.push_order. `plan` must be prepared and have a credit.
+/// plan.exchange.machines.push_order. `plan` must be prepared and have a credit.
 std::vector<Id> push_order(const plan::Plan& plan, const model::ModelSpec& model,
                            const cluster::Cluster& cluster, const costs::Profile* profile);
 

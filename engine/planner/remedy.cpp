@@ -29,9 +29,10 @@ Trial with_recompute(Trial trial) {
 std::vector<Trial> with_zero(const Trial& trial) {
   std::vector<Trial> out;
   const methods::Strategy& strategy = methods::strategy_named(trial.plan.method);
-  for (int zero = trial.plan.exchange.zero + 1; zero <= strategy.combines.max_zero; ++zero) {
+  for (int zero = trial.plan.exchange.sharding.zero + 1; zero <= strategy.combines.max_zero;
+       ++zero) {
     Trial next = trial;
-    next.plan.exchange.zero = zero;
+    next.plan.exchange.sharding.zero = zero;
     if (strategy.at_zero != nullptr) {
       next.plan.method = strategy.at_zero(zero);
       next.changes.push_back("method.name=" + next.plan.method);
@@ -133,7 +134,7 @@ std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& m
           (next.plan.mesh.tp > 1 && !strategy.combines.tp)) {
         if (strategy.with_model_parallelism == nullptr) continue;
         next.plan.method = strategy.with_model_parallelism;
-        next.plan.exchange.zero = 0;
+        next.plan.exchange.sharding.zero = 0;
         next.changes.push_back("method.name=" + next.plan.method);
       }
       next.changes.push_back(fmt::format("method.pp={}", next.plan.mesh.pp));

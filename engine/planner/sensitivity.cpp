@@ -27,7 +27,7 @@ std::vector<Id> best_of_meshes(const Search& search) {
   std::vector<Id> out{chosen};
   const auto& plans = search.candidates.plans;
   const auto shape = [&](Id i) {
-    return std::pair(mesh_text(plans[i]), plans[i].exchange.layers.empty());
+    return std::pair(mesh_text(plans[i]), plans[i].exchange.sparse.layers.empty());
   };
   std::set<std::pair<std::string, bool>> shapes{shape(chosen)};
   for (const Id i : order)

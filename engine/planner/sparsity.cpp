@@ -74,7 +74,8 @@ std::vector<double> densities(const plan::Plan& plan, const model::ModelSpec& mo
           model.name, s, model.segments[s].name));
     variance.push_back(found == known.end() ? 0 : found->second);
   }
-  const std::vector<double> s = sparsity(variance, plan.exchange.s_min, plan.exchange.s_max);
+  const std::vector<double> s =
+      sparsity(variance, plan.exchange.sparse.s_min, plan.exchange.sparse.s_max);
   std::vector<double> out;
   std::size_t layer = 0;
   for (const bool one : owns) out.push_back(one ? 1 - s[layer++] : 1);
@@ -124,15 +125,15 @@ class Prices {
       for (const auto& [split, elements] : buckets(segment)) price(stage, one, elements, seconds);
       out.push_back(seconds);
     };
-    if (plan_.exchange.reduction.value_or(plan::Reduction::dense) == plan::Reduction::dense)
+    if (plan_.exchange.sparse.reduction.value_or(plan::Reduction::dense) == plan::Reduction::dense)
       add(plan::Reduction::dense, program::Coding::index32);
     for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level}) {
-      if (plan_.exchange.reduction.value_or(reduction) != reduction) continue;
-      if (reduction == plan::Reduction::two_level && !plan_.exchange.reduction &&
+      if (plan_.exchange.sparse.reduction.value_or(reduction) != reduction) continue;
+      if (reduction == plan::Reduction::two_level && !plan_.exchange.sparse.reduction &&
           !(groups(stage).two_level && copies_alike(segment)))
         continue;
-      for (const program::Coding coding : program::codings_of(plan_.exchange.selector))
-        if (plan_.exchange.coding.value_or(coding) == coding) add(reduction, coding);
+      for (const program::Coding coding : program::codings_of(plan_.exchange.sparse.selector))
+        if (plan_.exchange.sparse.coding.value_or(coding) == coding) add(reduction, coding);
     }
     std::stable_sort(out.begin(), out.end(),
                      [](const auto& a, const auto& b) { return a.total() < b.total(); });
@@ -220,7 +221,7 @@ class Prices {
   void price(int stage, const plan::LayerExchange& x, std::int64_t n, ExchangeSeconds& out) {
     const Groups& g = groups(stage);
     const std::int64_t width = size_of(plan_.gradient_type());
-    const bool zero = plan_.exchange.zero > 0;
+    const bool zero = plan_.exchange.sharding.zero > 0;
     const program::Move dense = zero ? program::Move::reduce_scatter : program::Move::all_reduce;
     if (x.reduction == plan::Reduction::dense) {
       out.transfer += seconds(stage, dense, g.replicas, n * width,
@@ -230,7 +231,7 @@ class Prices {
     const bool two = x.reduction == plan::Reduction::two_level;
     const program::Kernel kernel{.of = n,
                                  .keep = program::entries_kept(n, x.density),
-                                 .selector = plan_.exchange.selector,
+                                 .selector = plan_.exchange.sparse.selector,
                                  .coding = x.coding};
     const std::int64_t packet = packet_bytes(kernel);
     const auto& across = two ? g.leaders : g.replicas;

@@ -51,8 +51,8 @@ struct ExchangeSeconds {
   double total() const { return select + transfer + scatter; }
 };
 /// Every exchange that the plan allows for this segment, fastest first; equal ones in the order of
-/// their enumerators. plan.exchange.reduction and plan.exchange.coding restrict the choice if they
-/// are stated.
+/// their enumerators. plan.exchange.sparse.reduction and plan.exchange.sparse.coding restrict the
+/// choice if they are stated.
 std::vector<ExchangeSeconds> exchanges_of(const plan::Plan& plan, const model::ModelSpec& model,
                                           const cluster::Cluster& cluster,
                                           const costs::Profile* profile, Id segment,

@@ -253,6 +253,21 @@ class Compare(CliTestCase):
         self.assertEqual(lines, ["zero1", "ddp", "1f1b@pp=2,micro_batches=4", "megatron@tp=3", self.SERVERS])
         self.assertIn("cannot run: ", table)
 
+    def test_keys_of_the_jobs_method_alone_leave_the_other_rows(self):
+        """Each key is refused by a method of another row, which could then not run."""
+        for keys in (
+            {"name": '"qsgd"', "bits": 4},
+            {"name": '"zero3"', "prefetch": 2, "pending_buckets": 3, "keep_gathered": "true"},
+            {"name": '"1f1b"', "pp": 2, "stage_layers": "[1, 3]"},
+        ):
+            with self.subTest(keys):
+                job = self.job(
+                    'model.name = "gpt-tiny"\ncluster.name = "paper"\n'
+                    + "".join(f"method.{key} = {value}\n" for key, value in keys.items())
+                )
+                both = self.json("compare", job, "--methods", "qsgd,int8-sync,zero3,ddp,1f1b", "--fidelity", "analytic")
+                self.assertEqual(both["cannot_run"], [])
+
     def test_values_with_commas(self):
         given = 'megatron@order=dp,pp,tp,tp=2,ddp@shares=[5,3,4,4],megatron@order="tp,pp,dp",tp=2'
         both = self.json("compare", self.job(), "--methods", given, "--fidelity", "analytic")

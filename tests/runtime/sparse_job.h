@@ -26,7 +26,7 @@ inline job::Job sparse_job(plan::Plan plan, plan::Reduction reduction, double de
   job::Job job = conformance_job(plan, data, 20);
   const std::size_t segments = job.model.segments.size();
   for (std::size_t s = 0; s < segments; ++s)
-    job.plan.exchange.layers.push_back({density, reduction, program::Coding(s % 3)});
+    job.plan.exchange.sparse.layers.push_back({density, reduction, program::Coding(s % 3)});
   node_of.resize(static_cast<std::size_t>(job.plan.mesh.world_size()));
   job.plan.placement.node_of = std::move(node_of);
   job.plan = methods::prepare(job.plan, job.model);

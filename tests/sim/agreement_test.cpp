@@ -86,7 +86,7 @@ std::vector<Case> uncontended() {
   add("servers_of_machines",
       {.method = "byteps",
        .mesh = {.dp = 3, .servers = 2},
-       .exchange = {.bucket = Bytes(200'000), .credit = 2, .local_ranks = 1}});
+       .exchange = {.bucket = Bytes(200'000), .machines = {.credit = 2, .local_ranks = 1}}});
   add("servers_stale",
       {.method = "ps-ssp", .mesh = {.dp = 1, .servers = 1}, .schedule = {.staleness = 1}});
   add("servers_async", {.method = "ps-async", .mesh = {.dp = 1, .servers = 1}});

@@ -61,14 +61,14 @@ std::vector<Case> cases_of(const std::string& method, int ranks, test::Refusals&
       if (ranks % (pp * tp) != 0) continue;
       plan::Plan plan = {.mesh = {.pp = pp, .dp = ranks / pp / tp, .tp = tp},
                          .schedule = {.micro_batches = pp > 1 ? 4 : 2}};
-      if (can.low_rank) plan.exchange.start = 2;
-      if (can.freezes) plan.exchange.freeze = 2;
+      if (can.low_rank) plan.exchange.low_rank.start = 2;
+      if (can.freezes) plan.exchange.quantised.freeze = 2;
       const std::string mesh =
           " pp" + std::to_string(pp) + " tp" + std::to_string(tp) + " of " + std::to_string(ranks);
       add(plan, mesh);
       for (int zero = 1; zero <= can.max_zero; ++zero)
-        plan.exchange.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
-      plan.exchange.zero = 0;
+        plan.exchange.sharding.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
+      plan.exchange.sharding.zero = 0;
       for (int i = 0; can.shares && i < plan.mesh.dp; ++i)
         plan.schedule.shares.push_back(1 + i % 3);
       if (!plan.schedule.shares.empty()) add(plan, mesh + " shares");
@@ -78,13 +78,13 @@ std::vector<Case> cases_of(const std::string& method, int ranks, test::Refusals&
         // along dp and pp, later nodes have two; the tensor ranks of a place are on one node.
         plan::Plan mixed = plan;
         for (Id s = 0; s < small_model().segments.size(); ++s)
-          mixed.exchange.layers.push_back(
+          mixed.exchange.sparse.layers.push_back(
               {0.1, plan::Reduction((s + 1) % 3), program::Coding(s / 3 % 3)});
         for (int rank = 0; rank < ranks; ++rank)
           mixed.placement.node_of.push_back(rank / tp < 3 ? 0 : 1 + (rank / tp - 3) / 2);
         add(mixed, mesh + " mixed");
-        mixed.exchange.selector = program::Selector::threshold;
-        mixed.exchange.zero = 2;
+        mixed.exchange.sparse.selector = program::Selector::threshold;
+        mixed.exchange.sharding.zero = 2;
         add(mixed, mesh + " mixed threshold zero2");
       }
       plan.clip = can.clip;

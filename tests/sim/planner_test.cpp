@@ -187,14 +187,14 @@ INSTANTIATE_TEST_SUITE_P(
         // fastest. Sharding the update would save little of such a long step.
         Case{"data", job("gpt2-124m", "dgx-a100:1", 256, "method.precision = \"fp32\""),
              [](const plan::Plan& p) {
-               return p.mesh.pp == 1 && p.mesh.tp == 1 && p.exchange.zero == 0 &&
+               return p.mesh.pp == 1 && p.mesh.tp == 1 && p.exchange.sharding.zero == 0 &&
                       !p.schedule.recompute;
              }},
         Case{"dgx1_large", job("bert-large", "dgx1", 64)},
         // Seven billion parameters in single precision on 80 GB: only with sharded weights is there
         // memory for all samples of a rank in one micro-batch.
         Case{"zero3", job("llama-7b", "dgx-h100:1", 24, "method.precision = \"fp32\""),
-             [](const plan::Plan& p) { return p.exchange.zero == 3; }},
+             [](const plan::Plan& p) { return p.exchange.sharding.zero == 3; }},
         Case{"llama_fp32", job("llama-7b", "dgx-a100:2", 32,
                                "method.precision = \"fp32\"\nmethod.tp = 1\nmethod.pp = 1")},
         // One sample for eight devices on NVLink: only tensor parallelism can use them all at once.
@@ -208,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"sparse",
              job("bert-paper-110m", "paper", 32, "method.s_min = 0.9\nmethod.s_max = 0.99\n",
                  "adaptive"),
-             [](const plan::Plan& p) { return !p.exchange.layers.empty(); }},
+             [](const plan::Plan& p) { return !p.exchange.sparse.layers.empty(); }},
         Case{"dgx1_gpt", job("gpt2-124m", "dgx1", 128, "method.precision = \"fp16\"")},
         Case{"two_switches",
              job("gpt2-1.5b", contended("two-switches", 4), 256, "method.precision = \"bf16\"")},

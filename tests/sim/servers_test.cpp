@@ -72,7 +72,7 @@ TEST(Servers, AReplyNeedsAMessage) {
 // comes it reads the byte and the sum, and writes the sum.
 TEST(Servers, AddAtTheRateOfTheirMemory) {
   plan::Plan plan = servers("byteps", 3, 1);
-  plan.exchange.local_ranks = 1;
+  plan.exchange.machines.local_ranks = 1;
   const Bench bench(plan, meshed(4, 1e14, 0), "gpt-demo");
   const cluster::DeviceKind& kind = bench.cluster.kinds()[0];
   const program::Role& server = bench.linked.program.roles.back();

@@ -108,7 +108,7 @@ class Fused : public Replicated {
 class Horovod final : public Fused {
  public:
   bool closes_after(const plan::Plan& plan, Id segment) const override {
-    return std::ranges::count(plan.exchange.fused_after, segment) > 0;
+    return std::ranges::count(plan.exchange.fusion.fused_after, segment) > 0;
   }
   std::vector<Id> leaders(const plan::Plan&, const program::Program& program) const override {
     std::vector<Id> leader(static_cast<std::size_t>(program.world_size), none);
@@ -129,10 +129,11 @@ class Horovod final : public Fused {
       here += static_cast<std::int64_t>(stage.model().groups[g].tensors.size());
     for (const model::ParamGroup& group : stage.model().groups)
       all += static_cast<std::int64_t>(group.tensors.size());
-    Id last = role.op("coordinate", program::Pause{.seconds = *x.cycle_time / 2}, {}, shift);
+    Id last =
+        role.op("coordinate", program::Pause{.seconds = x.fusion.cycle_time->value / 2}, {}, shift);
     role.throttle(last, made);
     // A cache that is too small drops each tensor before its next turn.
-    const bool cached = *x.response_cache >= all;
+    const bool cached = *x.fusion.response_cache >= all;
     last = agree(stage,
                  {.name = "requests." + b.name,
                   .bytes = here * bytes_of_a_request,

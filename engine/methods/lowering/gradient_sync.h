@@ -20,9 +20,11 @@ class GradientSync {
   /// segment). Otherwise buckets are filled up to bucket_bytes.
   virtual bool bucket_per_segment(const plan::Plan&) const { return false; }
   /// Whether groups that tp splits and groups that it does not split go into separate buckets.
-  virtual bool bucket_per_kind(const plan::Plan& plan) const { return plan.exchange.zero > 0; }
+  virtual bool bucket_per_kind(const plan::Plan& plan) const {
+    return plan.exchange.sharding.zero > 0;
+  }
   /// Whether buckets end in padding that makes the parts of all data-parallel ranks equal.
-  virtual bool equal_parts(const plan::Plan& plan) const { return plan.exchange.zero > 0; }
+  virtual bool equal_parts(const plan::Plan& plan) const { return plan.exchange.sharding.zero > 0; }
   virtual double bucket_bytes(const plan::Plan& plan, const model::ModelSpec&) const {
     return plan.exchange.bucket_bytes();
   }
@@ -60,12 +62,12 @@ class GradientSync {
 const GradientSync& replicated();
 /// ZeRO (Rajbhandari et al., SC 2020), by the plan's level, 1 to 3.
 const GradientSync& sharded(const plan::Plan& plan);
-/// `sharded` if plan.exchange.zero > 0 and dp > 1, else `replicated`.
+/// `sharded` if plan.exchange.sharding.zero > 0 and dp > 1, else `replicated`.
 const GradientSync& gradient_sync(const plan::Plan& plan);
-/// Each layer as plan.exchange.layers says: dense, sparse (packets of chosen entries with error
-/// feedback) or two_level (packets between nodes only); optionally with ZeRO 1 or 2. If `layers` is
-/// empty: buckets of plan.exchange.bucket bytes, all by plan.exchange.reduction (none: dense) at
-/// plan.exchange.density.
+/// Each layer as plan.exchange.sparse.layers says: dense, sparse (packets of chosen entries with
+/// error feedback) or two_level (packets between nodes only); optionally with ZeRO 1 or 2. If
+/// `layers` is empty: buckets of plan.exchange.bucket bytes, all by plan.exchange.sparse.reduction
+/// (none: dense) at plan.exchange.sparse.density.
 const GradientSync& sparse(const plan::Plan& plan);
 /// Weights and gradients are whole on every dp rank; gradients are summed as codes of a few bits
 /// (quantised.h).

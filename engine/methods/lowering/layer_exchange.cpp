@@ -10,7 +10,7 @@ namespace rehearse::methods {
 namespace {
 
 plan::Reduction uniform(const plan::Plan& plan) {
-  return plan.exchange.reduction.value_or(plan::Reduction::dense);
+  return plan.exchange.sparse.reduction.value_or(plan::Reduction::dense);
 }
 
 std::vector<std::vector<Id>> replicas(const program::Program& program) {
@@ -26,9 +26,9 @@ Id find_channel(const program::Program& program, const std::string& name) {
 }  // namespace
 
 bool uses(const plan::Plan& plan, plan::Reduction reduction) {
-  if (plan.exchange.layers.empty()) return uniform(plan) == reduction;
+  if (plan.exchange.sparse.layers.empty()) return uniform(plan) == reduction;
   return std::any_of(
-      plan.exchange.layers.begin(), plan.exchange.layers.end(),
+      plan.exchange.sparse.layers.begin(), plan.exchange.sparse.layers.end(),
       [&](const plan::LayerExchange& layer) { return layer.reduction == reduction; });
 }
 bool chooses(const plan::Plan& plan) {
@@ -38,16 +38,16 @@ bool chooses(const plan::Plan& plan) {
 BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
   const plan::Plan& plan = stage.plan();
   if (!stage.dp()) return {};
-  plan::LayerExchange layer{
-      .density = plan.exchange.density,
-      .reduction = uniform(plan),
-      .coding = plan.exchange.coding.value_or(program::codings_of(plan.exchange.selector).front())};
-  if (!plan.exchange.layers.empty()) {
+  plan::LayerExchange layer{.density = plan.exchange.sparse.density,
+                            .reduction = uniform(plan),
+                            .coding = plan.exchange.sparse.coding.value_or(
+                                program::codings_of(plan.exchange.sparse.selector).front())};
+  if (!plan.exchange.sparse.layers.empty()) {
     const auto& segments = stage.model().segments;
     const auto uses_it = [&](const model::Segment& s) {
       return std::find(s.groups.begin(), s.groups.end(), bucket.groups.front()) != s.groups.end();
     };
-    layer = plan.exchange.layers.at(static_cast<std::size_t>(
+    layer = plan.exchange.sparse.layers.at(static_cast<std::size_t>(
         std::find_if(segments.begin(), segments.end(), uses_it) - segments.begin()));
   }
   const std::int64_t n = bucket.begin.back();
@@ -55,10 +55,10 @@ BucketExchange exchange_of(const Stage& stage, const Bucket& bucket) {
           .kernel = {.kind = program::KernelKind::select,
                      .of = n,
                      .keep = program::entries_kept(n, layer.density),
-                     .selector = plan.exchange.selector,
-                     .feedback = plan.exchange.feedback,
+                     .selector = plan.exchange.sparse.selector,
+                     .feedback = plan.exchange.sparse.feedback,
                      .coding = layer.coding,
-                     .draw = plan.exchange.selector == program::Selector::random_k
+                     .draw = plan.exchange.sparse.selector == program::Selector::random_k
                                  ? bucket.groups.front()
                                  : 0}};
 }

@@ -90,7 +90,8 @@ Parts parts_of(const Stage& stage, const Bucket& b) {
       const Interval grad{b.begin[i] + t.begin, b.begin[i] + t.end};
       const std::int64_t elements = t.end - t.begin, rows = rows_of(t.shape, elements),
                          columns = elements / rows;
-      const auto rank = std::min<std::int64_t>({rows, columns, *stage.plan().exchange.rank});
+      const auto rank =
+          std::min<std::int64_t>({rows, columns, *stage.plan().exchange.low_rank.rank});
       if ((rows + columns) * rank * least_compression < elements)
         parts.add(t.spec->name, grad, rows, columns, static_cast<int>(rank));
       else
@@ -110,10 +111,11 @@ class LowRank final : public Replicated {
     const auto factor = [&](const char* prefix, program::Life life, std::int64_t elements) {
       return role.storage({.name = prefix + b.name, .life = life, .elements = elements});
     };
-    if (*x.error_feedback) b.views.residual = factor("R.", program::Life::state, parts.residual);
+    if (*x.quantised.error_feedback)
+      b.views.residual = factor("R.", program::Life::state, parts.residual);
     b.views.left = factor("P.", program::Life::value, parts.left);
-    b.views.right =
-        factor("Q.", *x.warm_start ? program::Life::state : program::Life::value, parts.right);
+    b.views.right = factor(
+        "Q.", *x.low_rank.warm_start ? program::Life::state : program::Life::value, parts.right);
     if (parts.rest.size() > 1)
       b.views.rest = role.storage({.name = "rest." + b.name,
                                    .dtype = stage.plan().gradient_type(),
@@ -134,13 +136,15 @@ class LowRank final : public Replicated {
       emit_update(stage, b, {}, shift);
     }
     const plan::Exchange& x = stage.plan().exchange;
-    if (*x.warm_start)
+    if (*x.low_rank.warm_start)
       for (const Bucket& b : stage.buckets())
-        draw(stage, b, shift, {.from = *x.start - 1, .until = *x.start});
+        draw(stage, b, shift, {.from = *x.low_rank.start - 1, .until = *x.low_rank.start});
   }
 
  private:
-  static program::When when(const Stage& stage) { return {.from = *stage.plan().exchange.start}; }
+  static program::When when(const Stage& stage) {
+    return {.from = *stage.plan().exchange.low_rank.start};
+  }
   static Id part(Stage& stage, Id of, const std::string& name, Interval where) {
     program::RoleBuilder& role = stage.role();
     return role.view({.name = name,
@@ -182,15 +186,15 @@ class LowRank final : public Replicated {
   void exchange(Stage& stage, const Bucket& b, int shift) const override {
     if (b.views.left == none) return Replicated::exchange(stage, b, shift);
     const plan::Exchange& x = stage.plan().exchange;
-    if (*x.start > 0) all_reduce(stage, b.views.grad, shift, {.until = *x.start});
+    if (*x.low_rank.start > 0) all_reduce(stage, b.views.grad, shift, {.until = *x.low_rank.start});
     const Parts parts = parts_of(stage, b);
     sum_rest(stage, b, parts, shift);
-    if (!*x.warm_start) draw(stage, b, shift, when(stage));
+    if (!*x.low_rank.warm_start) draw(stage, b, shift, when(stage));
     const program::Layout partial{.partial = stage.dp()};
     for (const Matrix& m : parts.matrices) {
       std::vector<program::Ref> refs{
           ref(grad(stage, b, m), Slot::source, Mode::read, 0, 0, partial),
-          ref(right(stage, b, m), Slot::right, Mode::read, 0, *x.warm_start ? 1 : 0),
+          ref(right(stage, b, m), Slot::right, Mode::read, 0, *x.low_rank.warm_start ? 1 : 0),
           ref(left(stage, b, m), Slot::left, Mode::write, 0, 0, partial)};
       if (b.views.residual != none)
         refs.push_back(ref(residual(stage, b, m), Slot::residual, Mode::add, 0, 1));

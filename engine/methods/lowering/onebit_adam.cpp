@@ -20,12 +20,13 @@ class OneBitAdam final : public Quantised {
 
  private:
   program::When when(const plan::Plan& plan) const override {
-    return {.from = *plan.exchange.freeze};
+    return {.from = *plan.exchange.quantised.freeze};
   }
 
   void exchange(Stage& stage, const Bucket& b, int shift) const override {
     const plan::Plan& plan = stage.plan();
-    if (stage.dp()) all_reduce(stage, b.views.grad, shift, {.until = *plan.exchange.freeze});
+    if (stage.dp())
+      all_reduce(stage, b.views.grad, shift, {.until = *plan.exchange.quantised.freeze});
     const program::Layout partial{.partial = stage.dp()};
     stage.role().op(
         "compute",
@@ -37,7 +38,7 @@ class OneBitAdam final : public Quantised {
   }
 
   void update(Stage& stage, const Bucket& b, int shift) const override {
-    emit_update(stage, b, {}, shift, {.frozen = *stage.plan().exchange.freeze});
+    emit_update(stage, b, {}, shift, {.frozen = *stage.plan().exchange.quantised.freeze});
   }
 };
 

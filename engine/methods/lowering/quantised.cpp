@@ -20,7 +20,7 @@ void Quantised::declare(Stage& stage, Bucket& b) const {
     views.sum = role.storage(
         {.name = "S." + b.name, .life = program::Life::buffer, .elements = b.elements});
   const std::int64_t part = b.elements / stage.plan().mesh.dp;
-  if (*stage.plan().exchange.error_feedback) {
+  if (*stage.plan().exchange.quantised.error_feedback) {
     views.residual =
         role.storage({.name = "R." + b.name, .life = program::Life::state, .elements = b.elements});
     views.sum_residual =
@@ -61,8 +61,8 @@ program::Kernel Quantised::kernel(const Stage& stage, const Bucket& b,
           .of = b.begin.back(),
           .keep = part,
           .compressor = compressor_,
-          .bits = *x.bits,
-          .block = x.block.value_or(part)};
+          .bits = *x.quantised.bits,
+          .block = x.quantised.block.value_or(part)};
 }
 
 void Quantised::exchange(Stage& stage, const Bucket& b, int shift) const {
@@ -118,12 +118,12 @@ void Quantised::update(Stage& stage, const Bucket& b, int shift) const {
 }
 
 void check_codes(const plan::Plan& plan, program::Compressor compressor) {
-  const int bits = *plan.exchange.bits;
+  const int bits = *plan.exchange.quantised.bits;
   if (!program::codes_have(compressor, bits))
     refuse("bits", fmt::format("{}", bits),
            fmt::format("method \"{}\" has codes of {} bits", plan.method,
                        program::bits_text(compressor)));
-  if (const std::int64_t block = plan.exchange.block.value_or(8); block % 8 != 0)
+  if (const std::int64_t block = plan.exchange.quantised.block.value_or(8); block % 8 != 0)
     refuse("block", fmt::format("{}", block),
            fmt::format("must be a multiple of 8; nearest: {}", (block + 4) / 8 * 8));
 }

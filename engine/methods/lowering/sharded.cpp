@@ -64,7 +64,7 @@ class Sharded final : public GradientSync {
           {.name = "Wg." + b.name,
            .dtype = dtype,
            .elements = b.elements,
-           .indices = plan.exchange.keep_gathered ? 1 : 2 * plan.schedule.micro_batches});
+           .indices = plan.exchange.sharding.keep_gathered ? 1 : 2 * plan.schedule.micro_batches});
     } else {
       views.weight = weight;
       views.own_weight = stage.own_part(weight, b);
@@ -76,7 +76,7 @@ class Sharded final : public GradientSync {
                                        .slice = group});
       views.kept_part = role.storage({.name = "Wr." + b.name,
                                       .dtype = dtype,
-                                      .elements = b.elements / plan.exchange.reshard_group,
+                                      .elements = b.elements / plan.exchange.sharding.reshard_group,
                                       .indices = plan.schedule.micro_batches});
     }
     stage.declare_weights_of_groups(b);
@@ -170,12 +170,14 @@ class Sharded final : public GradientSync {
 
  private:
   static int gathered_index(const plan::Plan& plan, program::Pass pass, int microbatch) {
-    return plan.exchange.keep_gathered ? 0
-                                       : 2 * microbatch + (pass == program::Pass::forward ? 0 : 1);
+    return plan.exchange.sharding.keep_gathered
+               ? 0
+               : 2 * microbatch + (pass == program::Pass::forward ? 0 : 1);
   }
   /// The axis of the groups that keep weights after forward; 0: there are none.
   static program::Axes reshard_axis(const Stage& stage) {
-    return stage.plan().exchange.reshard_group > 0 ? axis_named(stage.program(), "shard") : 0;
+    return stage.plan().exchange.sharding.reshard_group > 0 ? axis_named(stage.program(), "shard")
+                                                            : 0;
   }
   int level_;
   bool each_;  // each micro-batch's gradient becomes a shard
@@ -186,11 +188,11 @@ class Sharded final : public GradientSync {
 const GradientSync& sharded(const plan::Plan& plan) {
   static const Sharded each[]{{1, false}, {2, true}, {3, true}};
   static const Sharded once[]{{1, false}, {2, false}, {3, false}};
-  return (plan.shards_gradients() ? each : once)[plan.exchange.zero - 1];
+  return (plan.shards_gradients() ? each : once)[plan.exchange.sharding.zero - 1];
 }
 
 const GradientSync& gradient_sync(const plan::Plan& plan) {
-  return plan.exchange.zero > 0 && plan.shards() > 1 ? sharded(plan) : replicated();
+  return plan.exchange.sharding.zero > 0 && plan.shards() > 1 ? sharded(plan) : replicated();
 }
 
 }  // namespace rehearse::methods

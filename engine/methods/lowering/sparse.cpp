@@ -28,10 +28,10 @@ namespace {
 class Sparse final : public GradientSync {
  public:
   bool bucket_per_segment(const plan::Plan& plan) const override {
-    return !plan.exchange.layers.empty();
+    return !plan.exchange.sparse.layers.empty();
   }
   bool bucket_per_kind(const plan::Plan& plan) const override {
-    return plan.exchange.zero > 0 || chooses(plan);
+    return plan.exchange.sharding.zero > 0 || chooses(plan);
   }
 
   std::vector<Id> leaders(const plan::Plan& plan, const program::Program& program) const override {
@@ -48,17 +48,18 @@ class Sparse final : public GradientSync {
                                                     .life = program::Life::state,
                                                     .dtype = plan.precision,
                                                     .elements = b.elements});
-    views.grad = views.sum = role.storage(
-        {.name = "G." + b.name,
-         .life = plan.exchange.zero == 2 && zero ? program::Life::value : program::Life::buffer,
-         .dtype = plan.gradient_type(),
-         .elements = b.elements});
+    views.grad = views.sum =
+        role.storage({.name = "G." + b.name,
+                      .life = plan.exchange.sharding.zero == 2 && zero ? program::Life::value
+                                                                       : program::Life::buffer,
+                      .dtype = plan.gradient_type(),
+                      .elements = b.elements});
     stage.declare_groups(b);
     if (zero) views.own_weight = stage.own_part(views.weight, b);
     const BucketExchange x = exchange_of(stage, b);
     if (x.reduction != plan::Reduction::dense && plan.gradient_type() != program::DType::f32)
       views.sum = role.storage({.name = "S." + b.name, .elements = shard});
-    else if (zero && plan.exchange.zero == 2)
+    else if (zero && plan.exchange.sharding.zero == 2)
       views.sum = role.storage({.name = "S." + b.name,
                                 .life = program::Life::buffer,
                                 .dtype = plan.gradient_type(),
@@ -120,7 +121,9 @@ class Sparse final : public GradientSync {
   }
 
  private:
-  static bool shards(const Stage& stage) { return stage.dp() && stage.plan().exchange.zero > 0; }
+  static bool shards(const Stage& stage) {
+    return stage.dp() && stage.plan().exchange.sharding.zero > 0;
+  }
   static program::Layout shard_of(const Stage& stage) {
     return {.shard = shards(stage) ? stage.dp() : program::Axes{0}};
   }

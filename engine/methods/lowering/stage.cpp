@@ -17,7 +17,7 @@ Stage::Stage(program::Program& program, const plan::Plan& plan, const model::Mod
       role_(who.name(plan), who.ranks),
       pp_(axis_named(program, "pp")),
       dp_(gradient_axes(program)),
-      shards_(plan.exchange.shard_group > 0 && axis_named(program, "shard") != 0
+      shards_(plan.exchange.sharding.shard_group > 0 && axis_named(program, "shard") != 0
                   ? axis_named(program, "shard")
                   : dp_),
       tp_(axis_named(program, "tp")),
@@ -97,7 +97,7 @@ void Stage::computed(Id op) {
 void Stage::backward_computed(Id op) {
   computed(op);
   for (const std::vector<Id>* ends : {&reduced_, &offloaded_})
-    if (const Id end = back(*ends, plan_.exchange.pending_buckets); end != none)
+    if (const Id end = back(*ends, plan_.exchange.sharding.pending_buckets); end != none)
       role_.throttle(op, end);
 }
 

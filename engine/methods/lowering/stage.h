@@ -81,7 +81,7 @@ class Stage {
   bool once(const std::string& key) { return seen_.insert(key).second; }
   /// The compute op that a gather of weights waits for, so that it runs at most `prefetch` segments
   /// ahead. none: no wait.
-  Id prefetch_gate() const { return back(history_, 1 + plan_.exchange.prefetch); }
+  Id prefetch_gate() const { return back(history_, 1 + plan_.exchange.sharding.prefetch); }
 
  private:
   void forward(const Action& action);

@@ -42,9 +42,9 @@ const Register adaptive(
          },
      .check =
          [](const plan::Plan& plan, const model::ModelSpec& model) {
-           if (!plan.exchange.layers.empty() &&
-               plan.exchange.layers.size() != model.segments.size())
-             refuse("layers", fmt::format("{}", plan.exchange.layers.size()),
+           if (!plan.exchange.sparse.layers.empty() &&
+               plan.exchange.sparse.layers.size() != model.segments.size())
+             refuse("layers", fmt::format("{}", plan.exchange.sparse.layers.size()),
                     fmt::format("must be one exchange for each of the {} segments of {}",
                                 model.segments.size(), model.name));
            if (plan.mesh.pp > 1 && plan.schedule.pipeline == plan::Pipeline::interleaved &&

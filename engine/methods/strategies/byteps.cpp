@@ -14,7 +14,8 @@
 //   a partition, so a machine sends and receives all gradients once.
 // - Updates belong to the step before (shift = 1) and stand in front of the first forward that
 //   reads their weights. So a layer's forward waits for its own partitions and for no others.
-// - With `credit`, partitions are exchanged in the order of plan.exchange.push_order: of those that
+// - With `credit`, partitions are exchanged in the order of plan.exchange.machines.push_order: of
+// those that
 //   are ready, the nearest to the model's input first (planner/push_order.h). No more than
 //   credit x the bytes of a partition are between the begin of their exchange and the end of their
 //   pull.
@@ -39,7 +40,7 @@ namespace {
 /// BYTEPS_PARTITION_BYTES.
 constexpr Bytes default_partition = Bytes(4'096'000);
 
-int local_ranks(const plan::Plan& plan) { return std::max(1, plan.exchange.local_ranks); }
+int local_ranks(const plan::Plan& plan) { return plan.exchange.machines.local_ranks.value_or(1); }
 
 /// The axes along which the ranks of a machine differ.
 program::Axes local_axes(const program::Program& program, const plan::Plan& plan) {
@@ -75,11 +76,11 @@ program::Collective meet(program::Program& program, const plan::Plan& plan, prog
 std::vector<Id> order_of(const plan::Plan& plan, std::size_t partitions) {
   std::vector<Id> order(partitions);
   std::iota(order.begin(), order.end(), Id{0});
-  if (plan.exchange.push_order.empty()) return order;
-  if (!std::ranges::is_permutation(order, plan.exchange.push_order))
-    refuse("push_order", fmt::format("of {} partitions", plan.exchange.push_order.size()),
+  if (plan.exchange.machines.push_order.empty()) return order;
+  if (!std::ranges::is_permutation(order, plan.exchange.machines.push_order))
+    refuse("push_order", fmt::format("of {} partitions", plan.exchange.machines.push_order.size()),
            fmt::format("must name each of the {} partitions once; plan again", partitions));
-  return plan.exchange.push_order;
+  return plan.exchange.machines.push_order;
 }
 
 class PushPull final : public Replicated {
@@ -104,7 +105,7 @@ class PushPull final : public Replicated {
     double open = 0;         // bytes of those after them
     for (const Id i : order) {
       done.push_back(exchange(stage, partitions[i], shift));
-      if (!plan.exchange.credit || done.back().last == none) continue;
+      if (!plan.exchange.machines.credit || done.back().last == none) continue;
       for (open += done.back().bytes; open > most_open(plan, partitions); ++waited) {
         stage.role().throttle(done.back().first, done[waited].last);
         open -= done[waited].bytes;
@@ -124,7 +125,7 @@ class PushPull final : public Replicated {
   static double most_open(const plan::Plan& plan, const std::vector<Partition>& partitions) {
     std::int64_t largest = 0;
     for (const Partition& p : partitions) largest = std::max(largest, p.end - p.begin);
-    return static_cast<double>(*plan.exchange.credit) * static_cast<double>(largest);
+    return static_cast<double>(*plan.exchange.machines.credit) * static_cast<double>(largest);
   }
 
   /// The view of a partition in a view of a whole bucket.
@@ -241,14 +242,14 @@ LoweredProgram lower_push_pull(const plan::Plan& plan, const model::ModelSpec& m
 void defaults(plan::Plan& plan) {
   plan::Exchange& x = plan.exchange;
   if (!x.bucket) x.bucket = default_partition;
-  if (x.local_ranks == 0) x.local_ranks = std::max(1, group_in_nodes(plan));
+  if (!x.machines.local_ranks) x.machines.local_ranks = std::max(1, group_in_nodes(plan));
   if (machines_of(plan) > 1) plan.mesh.servers = std::max(plan.mesh.servers, 1);
 }
 
 /// Refuses a number of servers that does not fit where they are.
 void check_servers(const plan::Plan& plan) {
   const int machines = machines_of(plan), servers = plan.mesh.servers;
-  const auto placement = plan.exchange.server_placement;
+  const auto placement = plan.exchange.machines.server_placement;
   if (placement == plan::ServerPlacement::colocated && servers != machines && servers > 0)
     refuse("servers", std::to_string(servers),
            fmt::format("colocated servers are one for each machine; nearest: {}", machines));
@@ -259,8 +260,8 @@ void check_servers(const plan::Plan& plan) {
                : fmt::format("of mixed servers, one is on each of the {} machines and fewer than "
                              "that are on nodes of their own; nearest: {}",
                              machines, servers <= machines ? machines + 1 : 2 * machines - 1));
-  if (plan.exchange.credit && servers == 0)
-    refuse("credit", std::to_string(*plan.exchange.credit),
+  if (plan.exchange.machines.credit && servers == 0)
+    refuse("credit", std::to_string(*plan.exchange.machines.credit),
            "limits what is on its way to servers, and there are none; leave it out");
 }
 
@@ -268,7 +269,8 @@ void check_servers(const plan::Plan& plan) {
 /// ranks of this machine, say) stand for any number of machines.
 void check_nodes(const plan::Plan& plan) {
   const std::vector<Id>& node_of = plan.placement.node_of;
-  if (plan.exchange.server_placement == plan::ServerPlacement::own || plan.mesh.servers == 0 ||
+  if (plan.exchange.machines.server_placement == plan::ServerPlacement::own ||
+      plan.mesh.servers == 0 ||
       node_of.size() != static_cast<std::size_t>(plan.mesh.world_size()) ||
       std::ranges::count(node_of, node_of.front()) == std::ssize(node_of))
     return;
@@ -276,7 +278,7 @@ void check_nodes(const plan::Plan& plan) {
     const auto worker = static_cast<Id>(machine * local_ranks(plan)),
                server = static_cast<Id>(plan.mesh.dp + machine);
     if (node_of[worker] != node_of[server])
-      refuse("server_placement", std::string(name_of(plan.exchange.server_placement)),
+      refuse("server_placement", std::string(name_of(plan.exchange.machines.server_placement)),
              fmt::format("rank {}, the server of machine {}, is on node {}, and the workers are on "
                          "node {}; list in cluster.devices the workers' devices, then a device of "
                          "each machine in their order, then those of other servers",

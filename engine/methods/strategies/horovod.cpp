@@ -17,8 +17,8 @@ const Register method("horovod",
                            [](plan::Plan& plan) {
                              plan::Exchange& x = plan.exchange;
                              if (!x.bucket) x.bucket = Bytes(128 << 20);
-                             if (!x.cycle_time) x.cycle_time = 0.001;
-                             if (!x.response_cache) x.response_cache = 1024;
+                             if (!x.fusion.cycle_time) x.fusion.cycle_time = Seconds(0.001);
+                             if (!x.fusion.response_cache) x.fusion.response_cache = 1024;
                            },
                        .sync = [](const plan::Plan&) -> const GradientSync& { return horovod(); }});
 

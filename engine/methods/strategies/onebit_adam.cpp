@@ -22,9 +22,9 @@ const Register method(
      .defaults =
          [](plan::Plan& plan) {
            plan::Exchange& x = plan.exchange;
-           if (!x.bits) x.bits = 1;
-           if (!x.error_feedback) x.error_feedback = true;
-           if (!x.freeze) x.freeze = 100'000;
+           if (!x.quantised.bits) x.quantised.bits = 1;
+           if (!x.quantised.error_feedback) x.quantised.error_feedback = true;
+           if (!x.quantised.freeze) x.quantised.freeze = 100'000;
            x.fp32_gradients = x.fp32_gradients || plan.precision != program::DType::f32;
          },
      .check = [](const plan::Plan& plan,

@@ -13,8 +13,8 @@ namespace {
 /// A warm start and error feedback go on from a step before.
 void check(const plan::Plan& plan, const model::ModelSpec&) {
   const plan::Exchange& x = plan.exchange;
-  if (*x.start < 2 && (*x.error_feedback || *x.warm_start))
-    refuse("start", fmt::format("{}", *x.start),
+  if (*x.low_rank.start < 2 && (*x.quantised.error_feedback || *x.low_rank.warm_start))
+    refuse("start", fmt::format("{}", *x.low_rank.start),
            "must be at least 2 with error_feedback or warm_start, as in PyTorch; nearest: 2");
 }
 
@@ -27,10 +27,10 @@ const Register method(
      .defaults =
          [](plan::Plan& plan) {
            plan::Exchange& x = plan.exchange;
-           if (!x.rank) x.rank = 1;
-           if (!x.warm_start) x.warm_start = true;
-           if (!x.error_feedback) x.error_feedback = true;
-           if (!x.start) x.start = 1000;
+           if (!x.low_rank.rank) x.low_rank.rank = 1;
+           if (!x.low_rank.warm_start) x.low_rank.warm_start = true;
+           if (!x.quantised.error_feedback) x.quantised.error_feedback = true;
+           if (!x.low_rank.start) x.low_rank.start = 1000;
            x.fp32_gradients = x.fp32_gradients || plan.precision != program::DType::f32;
          },
      .check = check,

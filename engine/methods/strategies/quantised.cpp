@@ -35,17 +35,17 @@ Strategy strategy(const char* summary, const char* source) {
           .defaults =
               [](plan::Plan& plan) {
                 plan::Exchange& x = plan.exchange;
-                if (!x.bits) x.bits = sign ? 1 : 8;
-                if (!x.block && !sign) x.block = random ? 512 : 256;
-                if (!x.error_feedback) x.error_feedback = !random && !vote;
+                if (!x.quantised.bits) x.quantised.bits = sign ? 1 : 8;
+                if (!x.quantised.block && !sign) x.quantised.block = random ? 512 : 256;
+                if (!x.quantised.error_feedback) x.quantised.error_feedback = !random && !vote;
               },
           .check =
               [](const plan::Plan& plan, const model::ModelSpec&) {
                 check_codes(plan, Coder);
-                if (vote && *plan.exchange.error_feedback)
+                if (vote && *plan.exchange.quantised.error_feedback)
                   refuse("error_feedback", "true", "must be false: votes have no scale to miss by");
-                if (vote && plan.exchange.block)
-                  refuse("block", std::to_string(*plan.exchange.block),
+                if (vote && plan.exchange.quantised.block)
+                  refuse("block", std::to_string(*plan.exchange.quantised.block),
                          "must be left out: votes have no scales");
               },
           .sync = [](const plan::Plan&) -> const GradientSync& { return quantised(Coder); }};

@@ -14,8 +14,8 @@ const Register topk_sync(
                   .combines = {.tp = true, .max_zero = 2, .shares = true, .sparse = true},
                   .defaults =
                       [](plan::Plan& plan) {
-                        if (!plan.exchange.reduction)
-                          plan.exchange.reduction = plan::Reduction::sparse;
+                        if (!plan.exchange.sparse.reduction)
+                          plan.exchange.sparse.reduction = plan::Reduction::sparse;
                       },
                   .sync = sparse});
 

@@ -20,11 +20,11 @@ namespace {
 
 /// Sets the ZeRO level that the method's name says.
 void imply_level(plan::Plan& plan, int level) {
-  if (plan.exchange.zero != 0 && plan.exchange.zero != level)
-    refuse("zero", std::to_string(plan.exchange.zero),
+  if (plan.exchange.sharding.zero != 0 && plan.exchange.sharding.zero != level)
+    refuse("zero", std::to_string(plan.exchange.sharding.zero),
            fmt::format("method \"{}\" is level {}; leave the key out or use method \"ddp\"",
                        plan.method, level));
-  plan.exchange.zero = level;
+  plan.exchange.sharding.zero = level;
 }
 
 template <int Level>
@@ -48,8 +48,8 @@ const Register hsdp("hsdp", {.summary = "hybrid sharding: ZeRO 3 inside nodes, c
                              .defaults =
                                  [](plan::Plan& plan) {
                                    imply_level(plan, 3);
-                                   if (plan.exchange.shard_group == 0)
-                                     plan.exchange.shard_group = group_in_nodes(plan);
+                                   if (plan.exchange.sharding.shard_group == 0)
+                                     plan.exchange.sharding.shard_group = group_in_nodes(plan);
                                  },
                              .with_model_parallelism = "megatron"});
 const Register offload("zero-offload",

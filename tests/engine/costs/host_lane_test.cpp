@@ -269,7 +269,7 @@ TEST_P(HostLaneOf, LinksAndOnlyDelays) {
         if (technique == 2 && can.recompute && !test::gathers_by_segment(GetParam()))
           plan.schedule.recompute = true, plan.schedule.recompute_unit = plan::RecomputeUnit::layer,
           plan.mesh.sequence_parallel = tp > 1;
-        if (technique == 3) plan.exchange.zero = can.max_zero;
+        if (technique == 3) plan.exchange.sharding.zero = can.max_zero;
         if (technique == 4 && can.low_precision) plan.precision = program::DType::f16;
         if (refusals.refuses(plan, model)) continue;
         SCOPED_TRACE(testing::Message() << "pp " << pp << " tp " << tp << " " << technique);

@@ -135,7 +135,7 @@ TEST(Job, DefaultsFollowTheMethod) {
   EXPECT_EQ(mesh(parse({"method.name=interleaved", "cluster.world_size=6"})),
             "pp 3 dp 2 tp 1 M 12 batch 96");
   EXPECT_EQ(parse({"method.name=interleaved"}).plan.schedule.virtual_stages, 2);
-  EXPECT_EQ(parse({"method.name=zero2"}).plan.exchange.zero, 2);
+  EXPECT_EQ(parse({"method.name=zero2"}).plan.exchange.sharding.zero, 2);
   EXPECT_EQ(mesh(parse({"train.global_batch=64"})), "pp 1 dp 32 tp 1 M 1 batch 64");
   EXPECT_TRUE(parse({"train.clip=1.0"}).plan.clip);
 }

@@ -23,7 +23,7 @@ plan::Plan plan_of(int workers, int local, int servers, double partition = 20000
   return {.method = "byteps",
           .mesh = {.dp = workers, .servers = servers},
           .schedule = {.global_batch = workers},
-          .exchange = {.bucket = Bytes(partition), .local_ranks = local}};
+          .exchange = {.bucket = Bytes(partition), .machines = {.local_ranks = local}}};
 }
 
 // A machine pushes and pulls all gradients once, whatever the number of its ranks; inside it, each
@@ -63,7 +63,7 @@ TEST(BytePs, MixedServersKeepAllNicsEquallyBusy) {
   for (const int n : {2, 3, 5, 8})
     for (int k = 1; k < n; ++k) {
       plan::Plan plan = plan_of(n, 1, n + k, 400);
-      plan.exchange.server_placement = plan::ServerPlacement::mixed;
+      plan.exchange.machines.server_placement = plan::ServerPlacement::mixed;
       plan = prepare(plan, model);
       const std::vector<double> loads = loads_of(plan, model);
       const double together = n * n + k * n - 2 * k, most = 2.0 * n * (n - 1) / together;
@@ -114,7 +114,7 @@ TEST(BytePs, ACreditLimitsWhatIsOnItsWay) {
   const model::ModelSpec model = test::small_model(4);
   for (const int credit : {1, 3}) {
     plan::Plan plan = plan_of(4, 2, 2, 2000);
-    plan.exchange.credit = credit;
+    plan.exchange.machines.credit = credit;
     const program::Program program = compile(plan, model);
     const std::vector<Partition> partitions = partitions_of(prepare(plan, model), model);
     std::int64_t largest = 0;
@@ -143,7 +143,8 @@ TEST(BytePs, ExchangesPartitionsInThePlansOrder) {
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = prepare(plan_of(4, 1, 2), model);
   const std::vector<Partition> partitions = partitions_of(plan, model);
-  for (Id i = static_cast<Id>(partitions.size()); i-- > 0;) plan.exchange.push_order.push_back(i);
+  for (Id i = static_cast<Id>(partitions.size()); i-- > 0;)
+    plan.exchange.machines.push_order.push_back(i);
   const program::Program program = compile(plan, model);
   link::link(program);
   std::size_t next = partitions.size();
@@ -154,7 +155,7 @@ TEST(BytePs, ExchangesPartitionsInThePlansOrder) {
       EXPECT_EQ(program.roles[0].views[op.refs[0].view].name, "G." + p.name);
     }
   EXPECT_EQ(next, 0U);
-  plan.exchange.push_order.pop_back();
+  plan.exchange.machines.push_order.pop_back();
   EXPECT_THAT(test::message_of([&] { compile(plan, model); }), HasSubstr("must name each of the"));
 }
 
@@ -189,15 +190,16 @@ TEST(BytePs, RefusesWhatDoesNotFit) {
             "method.local_ranks: 3: must divide the 4 workers; nearest: 2");
   EXPECT_EQ(refusal(plan_of(4, 2, 3),
                     [](plan::Plan& p) {
-                      p.exchange.server_placement = plan::ServerPlacement::colocated;
+                      p.exchange.machines.server_placement = plan::ServerPlacement::colocated;
                     }),
             "method.servers: 3: colocated servers are one for each machine; nearest: 2");
-  EXPECT_EQ(
-      refusal(plan_of(4, 2, 4),
-              [](plan::Plan& p) { p.exchange.server_placement = plan::ServerPlacement::mixed; }),
-      "method.servers: 4: of mixed servers, one is on each of the 2 machines and fewer than "
-      "that are on nodes of their own; nearest: 3");
-  EXPECT_EQ(refusal(plan_of(2, 2, 0), [](plan::Plan& p) { p.exchange.credit = 3; }),
+  EXPECT_EQ(refusal(plan_of(4, 2, 4),
+                    [](plan::Plan& p) {
+                      p.exchange.machines.server_placement = plan::ServerPlacement::mixed;
+                    }),
+            "method.servers: 4: of mixed servers, one is on each of the 2 machines and fewer than "
+            "that are on nodes of their own; nearest: 3");
+  EXPECT_EQ(refusal(plan_of(2, 2, 0), [](plan::Plan& p) { p.exchange.machines.credit = 3; }),
             "method.credit: 3: limits what is on its way to servers, and there are none; leave it "
             "out");
   EXPECT_THAT(refusal(plan_of(2, 1, 9, 1e9), [](plan::Plan&) {}),
@@ -205,13 +207,13 @@ TEST(BytePs, RefusesWhatDoesNotFit) {
                         "of at most 1 GB; nearest: 7, or a smaller method.bucket"));
   EXPECT_THAT(refusal(plan_of(4, 2, 2),
                       [](plan::Plan& p) {
-                        p.exchange.server_placement = plan::ServerPlacement::colocated;
+                        p.exchange.machines.server_placement = plan::ServerPlacement::colocated;
                         p.placement.node_of = {0, 0, 1, 1, 1, 0};
                       }),
               HasSubstr("method.server_placement: colocated: rank 4, the server of machine 0, is "
                         "on node 1, and the workers are on node 0"));
   EXPECT_EQ(refusal({.method = "ddp", .mesh = {.dp = 2}, .schedule = {.global_batch = 2}},
-                    [](plan::Plan& p) { p.exchange.local_ranks = 2; }),
+                    [](plan::Plan& p) { p.exchange.machines.local_ranks = 2; }),
             "method.local_ranks: 2 does not combine with method \"ddp\": its servers do not sum "
             "over machines, as those of byteps do");
 }

@@ -52,7 +52,7 @@ std::vector<Case> cases(int most_cp = 4) {
         add("zero" + std::to_string(zero), {.method = "ddp",
                                             .mesh = {.dp = zero == 3 ? 1 : 2},
                                             .schedule = {.micro_batches = 2},
-                                            .exchange = {.zero = zero},
+                                            .exchange = {.sharding = {.zero = zero}},
                                             .clip = true});
       add("recomputing", {.method = "ddp", .schedule = {.micro_batches = 2, .recompute = true}});
       add("recomputing attention of one layer",
@@ -70,7 +70,7 @@ std::vector<Case> cases(int most_cp = 4) {
       add("all axes", {.method = "gpipe",
                        .mesh = {.pp = 2, .dp = 2, .tp = 2},
                        .schedule = {.micro_batches = 2},
-                       .exchange = {.zero = 1},
+                       .exchange = {.sharding = {.zero = 1}},
                        .precision = program::DType::f16,
                        .clip = true});
     }
@@ -261,10 +261,11 @@ TEST(ContextParallel, RefusesWhatDoesNotCombine) {
                .schedule = {.recompute = true, .recompute_unit = plan::RecomputeUnit::layer}},
               gpt),
          {"method.recompute_unit: \"layer\"", "cp above 1"});
-  expect(
-      says({.method = "ddp", .mesh = {.dp = 4, .cp = 2}, .exchange = {.zero = 1, .shard_group = 2}},
-           gpt),
-      {"method.shard_group: 2", "over dp and cp"});
+  expect(says({.method = "ddp",
+               .mesh = {.dp = 4, .cp = 2},
+               .exchange = {.sharding = {.zero = 1, .shard_group = 2}}},
+              gpt),
+         {"method.shard_group: 2", "over dp and cp"});
   expect(says({.method = "ddp", .mesh = {.dp = 2, .cp = 2}, .schedule = {.shares = {3, 1}}}, gpt),
          {"method.cp: 2", "shares"});
   plan::Plan order{.method = "ddp", .mesh = {.cp = 2}, .schedule = {.global_batch = 4}};

@@ -85,18 +85,19 @@ TEST(SparseBytes, OfEveryReductionCodingAndSelectorAreTheFormulas) {
           for (const int zero : {0, 1, 2})
             for (const program::DType precision : {program::DType::f32, program::DType::bf16}) {
               const int dp = static_cast<int>(c.node_of.size());
-              plan::Plan plan{.method = "adaptive",
-                              .mesh = {.dp = dp},
-                              .schedule = {.global_batch = 2 * dp, .micro_batches = 2},
-                              .exchange = {.zero = zero, .selector = selector},
-                              .placement = {.node_of = c.node_of},
-                              .precision = precision};
+              plan::Plan plan{
+                  .method = "adaptive",
+                  .mesh = {.dp = dp},
+                  .schedule = {.global_batch = 2 * dp, .micro_batches = 2},
+                  .exchange = {.sharding = {.zero = zero}, .sparse = {.selector = selector}},
+                  .placement = {.node_of = c.node_of},
+                  .precision = precision};
               for (std::size_t s = 0; s < elements.size(); ++s)
-                plan.exchange.layers.push_back(
+                plan.exchange.sparse.layers.push_back(
                     {0.05 * static_cast<double>(1 + s), reduction, coding});
               std::int64_t expected = 0;
               for (std::size_t s = 0; s < elements.size(); ++s)
-                expected += layer_bytes(plan.exchange.layers[s], elements[s], c.nodes, zero,
+                expected += layer_bytes(plan.exchange.sparse.layers[s], elements[s], c.nodes, zero,
                                         size_of(precision),
                                         selector == program::Selector::threshold ? 4 : 0);
               // Tied weights have a bucket of their own, and each bucket rounds up. So a packet may
@@ -112,10 +113,11 @@ TEST(SparseBytes, OfEveryReductionCodingAndSelectorAreTheFormulas) {
 
 TEST(SparseBytes, AThresholdsPacketsHaveRoomForTwiceAsMany) {
   const model::ModelSpec model = test::small_model(1);
-  plan::Plan plan{.method = "topk-sync",
-                  .mesh = {.dp = 4},
-                  .schedule = {.global_batch = 4},
-                  .exchange = {.bucket = Bytes(1e12), .selector = program::Selector::threshold}};
+  plan::Plan plan{
+      .method = "topk-sync",
+      .mesh = {.dp = 4},
+      .schedule = {.global_batch = 4},
+      .exchange = {.bucket = Bytes(1e12), .sparse = {.selector = program::Selector::threshold}}};
   const program::Program program = compile(plan, model);
   const std::int64_t n = parameters_of(model), k = (n + 9) / 10;
   bool found = false;

@@ -44,7 +44,7 @@ TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
         if (n == 1 && level > 0) continue;
         const link::RoleMemory memory = memory_of({.method = "ddp",
                                                    .mesh = {.dp = n},
-                                                   .exchange = {.zero = level},
+                                                   .exchange = {.sharding = {.zero = level}},
                                                    .precision = precision},
                                                   model);
         const double weights = width * parameters / (level == 3 ? n : 1);
@@ -111,10 +111,11 @@ TEST(StateMemory, OfShardedPipelinesIsThatOfTheirStages) {
       for (const bool once : {false, true}) {
         if (once && level == 1) continue;
         SCOPED_TRACE(testing::Message() << method << " zero " << level << " once " << once);
-        plan::Plan plan{.method = method,
-                        .mesh = {.pp = 2, .dp = n},
-                        .schedule = {.micro_batches = 4},
-                        .exchange = {.zero = level, .keep_gathered = once, .reduce_once = once}};
+        plan::Plan plan{
+            .method = method,
+            .mesh = {.pp = 2, .dp = n},
+            .schedule = {.micro_batches = 4},
+            .exchange = {.sharding = {.zero = level, .keep_gathered = once, .reduce_once = once}}};
         plan.schedule.global_batch = n * plan.schedule.micro_batches;
         const plan::Plan ready = prepare(plan, model);
         std::int64_t most = 0;  // parameters of a stage
@@ -140,7 +141,7 @@ TEST(StateMemory, OfShardedPipelinesIsThatOfTheirStages) {
         if (level < 3) continue;
         // Weights that are kept are whole beside the activations; others are a few segments.
         plan::Plan other = plan;
-        other.exchange.keep_gathered = !plan.exchange.keep_gathered;
+        other.exchange.sharding.keep_gathered = !plan.exchange.sharding.keep_gathered;
         const auto kept = memory_of(once ? plan : other, model, 0).value,
                    resharded = memory_of(once ? other : plan, model, 0).value;
         EXPECT_GT(kept - resharded, most);  // a quarter of the 4 bytes a parameter
@@ -199,10 +200,11 @@ TEST(StateMemory, OfWholeGradientsIsThatOfAFewBuckets) {
 TEST(StateMemory, GrowsWithWhatMayRunAhead) {
   const model::ModelSpec model = untied(12);
   const auto held = [&](int prefetch, int pending_buckets) {
-    const plan::Plan plan{.method = "zero3",
-                          .mesh = {.dp = 4},
-                          .schedule = {.micro_batches = 2},
-                          .exchange = {.prefetch = prefetch, .pending_buckets = pending_buckets}};
+    const plan::Plan plan{
+        .method = "zero3",
+        .mesh = {.dp = 4},
+        .schedule = {.micro_batches = 2},
+        .exchange = {.sharding = {.prefetch = prefetch, .pending_buckets = pending_buckets}}};
     return static_cast<double>(memory_of(plan, model).value);
   };
   const double layer = 4.0 * static_cast<double>(parameters_of(model) - parameters_of(untied(11)));

@@ -67,9 +67,9 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
   // Layers take turns in reductions and codings. The first node has three places, later nodes two.
   auto mixed = [&](plan::Plan plan) {
     for (Id s = 0; s < small_model(layers).segments.size(); ++s)
-      plan.exchange.layers.push_back({.density = 0.1,
-                                      .reduction = plan::Reduction((s + 1) % 3),
-                                      .coding = program::Coding(s / 3 % 3)});
+      plan.exchange.sparse.layers.push_back({.density = 0.1,
+                                             .reduction = plan::Reduction((s + 1) % 3),
+                                             .coding = program::Coding(s / 3 % 3)});
     for (int rank = 0; rank < ranks; ++rank) {  // tensor ranks share a node
       const int at = rank / plan.mesh.tp;
       plan.placement.node_of.push_back(at < 3 ? 0 : 1 + (at - 3) / 2);
@@ -86,33 +86,35 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
                                  " tp" + std::to_string(tp) + " m" + std::to_string(mb);
         add(plan, mesh);
         for (int zero = 1; zero <= can.max_zero; ++zero)
-          plan.exchange.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
+          plan.exchange.sharding.zero = zero, add(plan, mesh + " zero" + std::to_string(zero));
         for (int zero = 1; zero <= can.max_zero && !can.sparse && plan.mesh.dp % 2 == 0; ++zero) {
-          plan.exchange.zero = zero, plan.exchange.shard_group = 2;
+          plan.exchange.sharding.zero = zero, plan.exchange.sharding.shard_group = 2;
           add(plan, mesh + " zero" + std::to_string(zero) + " in groups");
-          plan.exchange.shard_group = 0, plan.exchange.reshard_group = 2;
+          plan.exchange.sharding.shard_group = 0, plan.exchange.sharding.reshard_group = 2;
           if (zero == 3) add(plan, mesh + " zero3 kept in groups");
-          plan.exchange.reshard_group = 0;
+          plan.exchange.sharding.reshard_group = 0;
         }
-        for (plan.exchange.zero = 2; mb > 1 && plan.exchange.zero <= can.max_zero && !can.sparse;
-             ++plan.exchange.zero) {
-          plan.exchange.reduce_once = plan.exchange.keep_gathered = true;
-          add(plan, mesh + " kept and reduced once, zero" + std::to_string(plan.exchange.zero));
-          plan.exchange.reduce_once = plan.exchange.keep_gathered = false;
+        for (plan.exchange.sharding.zero = 2;
+             mb > 1 && plan.exchange.sharding.zero <= can.max_zero && !can.sparse;
+             ++plan.exchange.sharding.zero) {
+          plan.exchange.sharding.reduce_once = plan.exchange.sharding.keep_gathered = true;
+          add(plan,
+              mesh + " kept and reduced once, zero" + std::to_string(plan.exchange.sharding.zero));
+          plan.exchange.sharding.reduce_once = plan.exchange.sharding.keep_gathered = false;
         }
-        plan.exchange.zero = 0;
+        plan.exchange.sharding.zero = 0;
         if (can.shares && plan.mesh.dp > 1) {
           // Shares 1, 3, 1, ...: with three dp ranks, one kind has two of them and one has one.
           for (int i = 0; i < plan.mesh.dp; ++i) plan.schedule.shares.push_back(i % 2 == 0 ? 1 : 3);
           add(plan, mesh + " shares");
-          plan.exchange.zero = can.max_zero, add(plan, mesh + " shares zero"),
-          plan.exchange.zero = 0;
+          plan.exchange.sharding.zero = can.max_zero, add(plan, mesh + " shares zero"),
+          plan.exchange.sharding.zero = 0;
           plan.schedule.shares.clear();
         }
         if (can.machines && plan.mesh.dp % 2 == 0) {
-          plan.exchange.local_ranks = 2, plan.exchange.credit = 2;
+          plan.exchange.machines.local_ranks = 2, plan.exchange.machines.credit = 2;
           add(plan, mesh + " machines of 2");
-          plan.exchange.local_ranks = 0, plan.exchange.credit = {};
+          plan.exchange.machines.local_ranks = {}, plan.exchange.machines.credit = {};
         }
         if (can.recompute)
           plan.schedule.recompute = true, add(plan, mesh + " recompute"),
@@ -141,14 +143,14 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
         plan = mixed(plan);
         add(plan, mesh + " mixed");
         if (mb > 1) continue;
-        plan.exchange.selector = program::Selector::threshold;
+        plan.exchange.sparse.selector = program::Selector::threshold;
         add(plan, mesh + " mixed threshold");
         for (const int zero : {0, 2})
           for (const program::DType precision : {program::DType::f16, program::DType::bf16})
-            plan.precision = precision, plan.exchange.zero = zero,
+            plan.precision = precision, plan.exchange.sharding.zero = zero,
             add(plan, mesh + " mixed zero" + std::to_string(zero) + ' ' +
                           std::string(name_of(precision)));
-        plan.precision = program::DType::f32, plan.exchange.zero = 1;
+        plan.precision = program::DType::f32, plan.exchange.sharding.zero = 1;
         plan.schedule.shares.assign(static_cast<std::size_t>(plan.mesh.dp), 1);
         plan.schedule.shares.front() = plan.mesh.dp + 1;
         add(plan, mesh + " mixed unequal");
@@ -164,7 +166,7 @@ TEST_P(Methods, LinkForEverySizeAndWaitForNothingTwice) {
   for (const int ranks : {1, 2, 3, 4, 6, 7, 8})
     for (Case c : cases_of(GetParam(), ranks, 8, &refusals)) {
       // The first, the last and two layers between them; pipelines have one for each stage.
-      if (c.plan.mesh.pp == 1 && c.plan.exchange.layers.empty()) c.layers = 4;
+      if (c.plan.mesh.pp == 1 && c.plan.exchange.sparse.layers.empty()) c.layers = 4;
       SCOPED_TRACE(c.name);
       const program::Program program = compile(c.plan, small_model(c.layers));
       const link::LinkedProgram linked = link::link(program);
@@ -189,7 +191,7 @@ TEST_P(Methods, LinkWhereShardsArePadded) {
   for (const model::Family family : {model::Family::gpt, model::Family::bert})
     for (const int ranks : {3, 6, 7, 12})
       for (const Case& c : cases_of(GetParam(), ranks, 4)) {
-        if (!c.plan.exchange.layers.empty() || c.plan.mesh.pp > 4 || c.plan.mesh.tp > 4 ||
+        if (!c.plan.exchange.sparse.layers.empty() || c.plan.mesh.pp > 4 || c.plan.mesh.tp > 4 ||
             c.plan.mesh.tp == 3)
           continue;
         SCOPED_TRACE(c.name);
@@ -210,7 +212,7 @@ TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
   }
   int seen = 0;
   for (const Case& c : cases_of(GetParam(), 6, 8)) {
-    if (c.plan.schedule.shares.empty() || !c.plan.exchange.layers.empty())
+    if (c.plan.schedule.shares.empty() || !c.plan.exchange.sparse.layers.empty())
       continue;  // leaders would add kinds
     SCOPED_TRACE(c.name);
     const link::LinkedProgram linked = link::link(compile(c.plan, small_model(c.layers)));
@@ -253,7 +255,7 @@ program::Program without_op(program::Program program, Id role, Id op) {
 std::vector<Case> cases_to_break(const std::string& method) {
   std::vector<Case> cases = cases_of(method, 4, 4);
   for (Case& c : cases) {
-    if (c.plan.mesh.pp > 1 || !c.plan.exchange.layers.empty()) continue;
+    if (c.plan.mesh.pp > 1 || !c.plan.exchange.sparse.layers.empty()) continue;
     c.layers = 3;
     if (c.plan.schedule.micro_batches == 1) continue;
     c.plan.schedule.global_batch = c.plan.schedule.global_batch / c.plan.schedule.micro_batches * 3;

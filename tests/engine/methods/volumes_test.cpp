@@ -27,12 +27,12 @@ model::ModelSpec model_of(int layers) {
 /// Bytes of dense methods by the papers' formulas. n, t: sizes of dp and tp; m: micro-batches; a:
 /// elements of a boundary activation, summed over the data-parallel ranks.
 std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
-  if (plan.mesh.dp == 1) plan.exchange.zero = 0;  // nothing to shard
+  if (plan.mesh.dp == 1) plan.exchange.sharding.zero = 0;  // nothing to shard
   // Methods with sparse exchanges reduce once per step, also with ZeRO-2.
   if (strategy_named(plan.method).combines.sparse)
-    plan.exchange.zero = std::min(plan.exchange.zero, 1);
+    plan.exchange.sharding.zero = std::min(plan.exchange.sharding.zero, 1);
   const std::int64_t n = plan.mesh.dp, t = plan.mesh.tp, m = plan.schedule.micro_batches;
-  const std::int64_t shards = plan.exchange.zero > 0 ? plan.shards() : n;
+  const std::int64_t shards = plan.exchange.sharding.zero > 0 ? plan.shards() : n;
   // Samples of one micro-batch on all data-parallel ranks together, also with unequal shares.
   const std::int64_t samples = plan.schedule.global_batch / m;
   const std::int64_t a = samples * model.seq_len * model.hidden;
@@ -58,15 +58,16 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
     // the factors of ZeRO. A gather or scatter among n ranks moves (n-1) times its elements, in
     // groups of s of them (s-1) n/s times.
     const auto among = [&](std::int64_t group) { return (group - 1) * (n / group); };
-    const std::int64_t gathers = plan.exchange.zero < 3            ? 1
-                                 : plan.exchange.keep_gathered     ? 1
-                                 : plan.exchange.reshard_group > 0 ? m
-                                                                   : 2 * m,
+    const std::int64_t gathers = plan.exchange.sharding.zero < 3            ? 1
+                                 : plan.exchange.sharding.keep_gathered     ? 1
+                                 : plan.exchange.sharding.reshard_group > 0 ? m
+                                                                            : 2 * m,
                        scatters = plan.shards_gradients() ? m : 1;
     std::int64_t moved = 2 * (n - 1);
-    if (plan.exchange.zero > 0) {
+    if (plan.exchange.sharding.zero > 0) {
       moved = (gathers + scatters) * among(shards);
-      if (plan.exchange.reshard_group > 0) moved += m * among(plan.exchange.reshard_group);
+      if (plan.exchange.sharding.reshard_group > 0)
+        moved += m * among(plan.exchange.sharding.reshard_group);
       moved += 2 * (n / shards - 1);  // all-reduces of shards across groups
     }
     elements += moved * params * t;
@@ -96,8 +97,8 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
     elements += 2 * elements_of(model.groups[model.segments.front().groups[0]], plan.mesh.tp) *
                 replicas / (plan.shards_gradients() ? shards : 1);
   if (plan.clip) {  // one scalar over all ranks that hold different gradients
-    const std::int64_t together = plan.mesh.pp * t * (plan.exchange.zero ? shards : 1);
-    elements += 2 * (together - 1) * (plan.exchange.zero ? n / shards : n);
+    const std::int64_t together = plan.mesh.pp * t * (plan.exchange.sharding.zero ? shards : 1);
+    elements += 2 * (together - 1) * (plan.exchange.sharding.zero ? n / shards : n);
   }
   return (elements + head_stats) * 4;
 }
@@ -126,7 +127,7 @@ std::int64_t sent_as_factors(const model::ParamGroup& group, int t, int rank) {
 std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& model) {
   const std::int64_t params = parameters_of(model), n = plan.mesh.dp;
   if (plan.mesh.servers > 0) return 2 * n * params * 4;  // every worker pushes and pulls everything
-  if (plan.exchange.reduction == plan::Reduction::sparse) {
+  if (plan.exchange.sparse.reduction == plan::Reduction::sparse) {
     // Instead of the dense sum, each rank's (index, value) pairs reach the n - 1 others. Groups
     // that tp splits and groups that it does not split form one bucket each, and each bucket rounds
     // up.
@@ -136,10 +137,11 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
       (t > 1 && g.split ? split : whole) += elements_of(g, plan.mesh.tp);
     std::int64_t pairs = 0;
     for (const std::int64_t part : {split, whole})
-      pairs +=
-          static_cast<std::int64_t>(std::ceil(plan.exchange.density * static_cast<double>(part)));
+      pairs += static_cast<std::int64_t>(
+          std::ceil(plan.exchange.sparse.density * static_cast<double>(part)));
     // ZeRO still gathers the weights, so only half of the dense volume is saved.
-    const std::int64_t dense = (plan.exchange.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
+    const std::int64_t dense =
+        (plan.exchange.sharding.zero > 0 ? 1 : 2) * (n - 1) * (split + whole) * t * 4;
     return formula(plan, model) - dense + t * n * (n - 1) * pairs * 8;
   }
   if (strategy_named(plan.method).combines.quantised && n > 1) {
@@ -152,9 +154,11 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
     std::int64_t packets = 0;
     for (const std::int64_t elements : {split, whole}) {
       if (elements == 0) continue;
-      const std::int64_t part = (elements + n - 1) / n, block = plan.exchange.block.value_or(part);
+      const std::int64_t part = (elements + n - 1) / n,
+                         block = plan.exchange.quantised.block.value_or(part);
       const bool scales = plan.method != "signsgd-majority";
-      packets += scales * 4 * ((part + block - 1) / block) + (part * *plan.exchange.bits + 7) / 8;
+      packets += scales * 4 * ((part + block - 1) / block) +
+                 (part * *plan.exchange.quantised.bits + 7) / 8;
     }
     return formula(plan, model) - 2 * (n - 1) * (split + whole) * t * 4 +
            t * n * 2 * (n - 1) * packets;
@@ -163,7 +167,7 @@ std::int64_t formula_of_method(const plan::Plan& plan, const model::ModelSpec& m
     std::int64_t whole = 0, sent = 0;
     for (const model::ParamGroup& g : model.groups) {
       whole += elements_of(g, plan.mesh.tp);
-      sent += sent_as_factors(g, plan.mesh.tp, *plan.exchange.rank);
+      sent += sent_as_factors(g, plan.mesh.tp, *plan.exchange.low_rank.rank);
     }
     return formula(plan, model) + 2 * (n - 1) * plan.mesh.tp * (sent - whole) * 4;
   }
@@ -207,12 +211,12 @@ TEST_P(Volumes, EqualTheFormula) {
     SCOPED_TRACE(testing::Message()
                  << GetParam() << " pp" << plan.mesh.pp << " dp" << plan.mesh.dp << " tp"
                  << plan.mesh.tp << " m" << plan.schedule.micro_batches << " zero"
-                 << plan.exchange.zero << " in " << plan.exchange.shard_group << '/'
-                 << plan.exchange.reshard_group << " sp" << plan.mesh.sequence_parallel << " shares"
-                 << plan.schedule.shares.size());
+                 << plan.exchange.sharding.zero << " in " << plan.exchange.sharding.shard_group
+                 << '/' << plan.exchange.sharding.reshard_group << " sp"
+                 << plan.mesh.sequence_parallel << " shares" << plan.schedule.shares.size());
     const std::int64_t bytes = test::sent_bytes(link::link(compile(plan, model))),
                        expected = formula_of_method(plan, model);
-    if (plan.exchange.zero > 0 &&
+    if (plan.exchange.sharding.zero > 0 &&
         (plan.mesh.dp &
          (plan.mesh.dp - 1))) {  // padding to equal shards: under n elements per bucket
       EXPECT_GE(bytes, expected);
@@ -248,23 +252,26 @@ TEST_P(Volumes, EqualTheFormula) {
           plan.schedule.recompute = false, plan.schedule.recompute_unit = {};
           plan.mesh.sequence_parallel = tp > 1;
           check(plan, model);
-          for (plan.exchange.zero = 1; plan.exchange.zero <= can.max_zero; ++plan.exchange.zero)
+          for (plan.exchange.sharding.zero = 1; plan.exchange.sharding.zero <= can.max_zero;
+               ++plan.exchange.sharding.zero)
             check(plan, model);
           for (const int group : {2, 3, 4})
-            for (plan.exchange.zero = 1; plan.exchange.zero <= can.max_zero; ++plan.exchange.zero) {
+            for (plan.exchange.sharding.zero = 1; plan.exchange.sharding.zero <= can.max_zero;
+                 ++plan.exchange.sharding.zero) {
               if (plan.mesh.dp % group != 0 || can.sparse) continue;
-              plan.exchange.shard_group = group;
+              plan.exchange.sharding.shard_group = group;
               check(plan, model);
-              plan.exchange.shard_group = 0, plan.exchange.reshard_group = group;
-              if (plan.exchange.zero == 3) check(plan, model);
-              plan.exchange.reshard_group = 0;
+              plan.exchange.sharding.shard_group = 0, plan.exchange.sharding.reshard_group = group;
+              if (plan.exchange.sharding.zero == 3) check(plan, model);
+              plan.exchange.sharding.reshard_group = 0;
             }
-          plan.exchange.zero = 3, plan.exchange.keep_gathered = true;
+          plan.exchange.sharding.zero = 3, plan.exchange.sharding.keep_gathered = true;
           if (can.max_zero == 3) check(plan, model);
-          plan.exchange.reduce_once = true;
+          plan.exchange.sharding.reduce_once = true;
           if (can.max_zero == 3) check(plan, model);
-          plan.exchange.keep_gathered = false;
-          for (plan.exchange.zero = 2; plan.exchange.zero <= can.max_zero; ++plan.exchange.zero)
+          plan.exchange.sharding.keep_gathered = false;
+          for (plan.exchange.sharding.zero = 2; plan.exchange.sharding.zero <= can.max_zero;
+               ++plan.exchange.sharding.zero)
             check(plan, model);
         }
       }
@@ -308,11 +315,12 @@ TEST(QuantisedBytes, FollowFromBitsAndBlock) {
                         Case{"ef-signsgd", {}, 512, (part + 7) / 8 + 4 * ((part + 511) / 512)},
                         Case{"signsgd-majority", {}, {}, (part + 7) / 8}})
     for (const program::DType precision : {program::DType::f32, program::DType::bf16}) {
-      const plan::Plan plan{.method = c.method,
-                            .mesh = {.dp = static_cast<int>(n)},
-                            .schedule = {.global_batch = 8, .micro_batches = 2},
-                            .exchange = {.bucket = Bytes(1e12), .bits = c.bits, .block = c.block},
-                            .precision = precision};
+      const plan::Plan plan{
+          .method = c.method,
+          .mesh = {.dp = static_cast<int>(n)},
+          .schedule = {.global_batch = 8, .micro_batches = 2},
+          .exchange = {.bucket = Bytes(1e12), .quantised = {.bits = c.bits, .block = c.block}},
+          .precision = precision};
       EXPECT_EQ(test::sent_bytes(link::link(compile(plan, model))), n * 2 * (n - 1) * c.packet)
           << c.method << c.bits.value_or(0);
     }
@@ -332,12 +340,12 @@ TEST(PhasedBytes, AreThoseOfDdpBeforeAndOfCodesOrFactorsAfter) {
   };
   const std::int64_t dense = test::sent_bytes(linked({}, "ddp"));
   EXPECT_EQ(dense, 2 * (n - 1) * elements * 4);
-  const link::LinkedProgram adam = linked({.freeze = 7}, "onebit-adam");
+  const link::LinkedProgram adam = linked({.quantised = {.freeze = 7}}, "onebit-adam");
   // Padding that makes parts equal is summed too.
   EXPECT_EQ(test::sent_bytes(adam, 6), 2 * (n - 1) * n * part * 4);
   EXPECT_EQ(test::sent_bytes(adam, 7), n * 2 * (n - 1) * ((part + 7) / 8 + 4));
   for (const int rank : {1, 4}) {
-    const link::LinkedProgram sgd = linked({.rank = rank, .start = 7}, "powersgd");
+    const link::LinkedProgram sgd = linked({.low_rank = {.rank = rank, .start = 7}}, "powersgd");
     std::int64_t sent = 0;
     for (const model::ParamGroup& group : model.groups) sent += sent_as_factors(group, 1, rank);
     EXPECT_EQ(test::sent_bytes(sgd, 6), dense);
@@ -358,30 +366,30 @@ TEST(QuantisedBytes, RefusesWhatACompressorDoesNotHave) {
     }
     return std::string("accepted");
   };
-  EXPECT_EQ(refusal("int8-sync", [](plan::Plan& p) { p.exchange.bits = 4; }),
+  EXPECT_EQ(refusal("int8-sync", [](plan::Plan& p) { p.exchange.quantised.bits = 4; }),
             "method.bits: 4: method \"int8-sync\" has codes of 8 bits");
-  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.bits = 3; }),
+  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.quantised.bits = 3; }),
             "method.bits: 3: method \"qsgd\" has codes of 2, 4 or 8 bits");
-  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.bits = 2; }), "accepted");
-  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.block = 100; }),
+  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.quantised.bits = 2; }), "accepted");
+  EXPECT_EQ(refusal("qsgd", [](plan::Plan& p) { p.exchange.quantised.block = 100; }),
             "method.block: 100: must be a multiple of 8; nearest: 104");
-  EXPECT_EQ(refusal("ef-signsgd", [](plan::Plan& p) { p.exchange.zero = 1; }),
+  EXPECT_EQ(refusal("ef-signsgd", [](plan::Plan& p) { p.exchange.sharding.zero = 1; }),
             "method.zero: 1 does not combine with method \"ef-signsgd\": at most 0");
-  EXPECT_EQ(refusal("ddp", [](plan::Plan& p) { p.exchange.error_feedback = true; }),
+  EXPECT_EQ(refusal("ddp", [](plan::Plan& p) { p.exchange.quantised.error_feedback = true; }),
             "method.error_feedback: true does not combine with method \"ddp\": its gradients are "
             "not compressed, as those of ef-signsgd, int8-sync, onebit-adam, powersgd, qsgd, "
             "signsgd-majority are");
   EXPECT_EQ(
-      refusal("topk-sync", [](plan::Plan& p) { p.exchange.bits = 8; }),
+      refusal("topk-sync", [](plan::Plan& p) { p.exchange.quantised.bits = 8; }),
       "method.bits: 8 does not combine with method \"topk-sync\": its gradients are not "
       "quantised, as those of ef-signsgd, int8-sync, onebit-adam, qsgd, signsgd-majority are");
-  EXPECT_EQ(refusal("ddp", [](plan::Plan& p) { p.exchange.rank = 4; }),
+  EXPECT_EQ(refusal("ddp", [](plan::Plan& p) { p.exchange.low_rank.rank = 4; }),
             "method.rank: 4 does not combine with method \"ddp\": its gradients are not sent as "
             "factors, as those of powersgd are");
-  EXPECT_EQ(refusal("powersgd", [](plan::Plan& p) { p.exchange.freeze = 4; }),
+  EXPECT_EQ(refusal("powersgd", [](plan::Plan& p) { p.exchange.quantised.freeze = 4; }),
             "method.freeze: 4 does not combine with method \"powersgd\": its second moments are "
             "never frozen, as those of onebit-adam are");
-  EXPECT_EQ(refusal("powersgd", [](plan::Plan& p) { p.exchange.start = 1; }),
+  EXPECT_EQ(refusal("powersgd", [](plan::Plan& p) { p.exchange.low_rank.start = 1; }),
             "method.start: 1: must be at least 2 with error_feedback or warm_start, as in PyTorch; "
             "nearest: 2");
   const auto rounded = [](plan::Plan& p) {
@@ -401,16 +409,18 @@ TEST(QuantisedBytes, RefusesWhatACompressorDoesNotHave) {
             "method.bf16_moments: true does not combine with method \"onebit-adam\": it sends "
             "momenta, which are kept in fp32; must be false");
   const auto free = [](plan::Plan& p) {
-    p.exchange.start = 0, p.exchange.error_feedback = p.exchange.warm_start = false;
+    p.exchange.low_rank.start = 0,
+    p.exchange.quantised.error_feedback = p.exchange.low_rank.warm_start = false;
   };
   EXPECT_EQ(refusal("powersgd", free), "accepted");
   EXPECT_EQ(
       refusal("onebit-adam", [](plan::Plan& p) { p.optimizer = plan::Optimizer::sgd; }),
       "train.optimizer: \"sgd\" does not combine with method \"onebit-adam\", which is a kind "
       "of Adam; must be \"adamw\"");
-  EXPECT_EQ(refusal("signsgd-majority", [](plan::Plan& p) { p.exchange.error_feedback = true; }),
+  EXPECT_EQ(refusal("signsgd-majority",
+                    [](plan::Plan& p) { p.exchange.quantised.error_feedback = true; }),
             "method.error_feedback: true: must be false: votes have no scale to miss by");
-  EXPECT_EQ(refusal("signsgd-majority", [](plan::Plan& p) { p.exchange.block = 64; }),
+  EXPECT_EQ(refusal("signsgd-majority", [](plan::Plan& p) { p.exchange.quantised.block = 64; }),
             "method.block: 64: must be left out: votes have no scales");
 }
 
@@ -426,7 +436,7 @@ TEST(HorovodBytes, WithoutACacheAreThoseOfRequestsToRank0) {
                     .mesh = {.dp = static_cast<int>(n)},
                     .schedule = {.global_batch = 4},
                     .exchange = {.bucket = Bytes(1e12)}};
-    plan.exchange.response_cache = static_cast<int>(cache);
+    plan.exchange.fusion.response_cache = static_cast<int>(cache);
     const std::int64_t told = cache < tensors ? 128 * tensors : 8 * ((tensors + 3 + 63) / 64);
     EXPECT_EQ(test::sent_bytes(link::link(compile(plan, model))), sums + 2 * (n - 1) * told)
         << cache;

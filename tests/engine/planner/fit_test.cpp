@@ -46,14 +46,15 @@ plan::Plan applied(plan::Plan plan, const Remedy& remedy) {
     const std::string key = change.substr(0, change.find('='));
     const std::string value = change.substr(change.find('=') + 1);
     if (key == "method.name")
-      plan.method = value, plan.exchange.zero = value.starts_with("zero") ? value.back() - '0' : 0;
+      plan.method = value,
+      plan.exchange.sharding.zero = value.starts_with("zero") ? value.back() - '0' : 0;
     else if (key == "method.recompute")
       plan.schedule.recompute = value == "true";
     else if (key == "method.offload")
       plan.exchange.offload = value == "none" ? plan::Offload::none : plan::Offload::optimizer;
     else
       (key == "method.micro_batches" ? plan.schedule.micro_batches
-       : key == "method.zero"        ? plan.exchange.zero
+       : key == "method.zero"        ? plan.exchange.sharding.zero
        : key == "method.pp"          ? plan.mesh.pp
        : key == "method.dp"          ? plan.mesh.dp
        : key == "method.tp"          ? plan.mesh.tp
@@ -163,7 +164,7 @@ TEST(Fit, SeveralChangesAreAsFewAsPossible) {
   const model::ModelSpec model = test::small_model(4);
   const plan::Plan plan = start();
   plan::Plan least = plan;
-  least.method = "zero3", least.exchange.zero = 3, least.schedule.micro_batches = 4;
+  least.method = "zero3", least.exchange.sharding.zero = 3, least.schedule.micro_batches = 4;
   least.exchange.offload = plan::Offload::optimizer;
   plan::Plan recomputed = least;
   recomputed.schedule.recompute = true;
@@ -186,7 +187,8 @@ TEST(Fit, TheHostMustHaveWhatIsAdvised) {
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = start(), offloaded = plan;
   offloaded.exchange.offload = plan::Offload::optimizer;
-  offloaded.method = "zero3", offloaded.exchange.zero = 3, offloaded.schedule.micro_batches = 4;
+  offloaded.method = "zero3", offloaded.exchange.sharding.zero = 3,
+  offloaded.schedule.micro_batches = 4;
   offloaded.schedule.recompute = true;
   const link::LinkedProgram linked = link::link(methods::compile(offloaded, model), model);
   const std::int64_t device = need_of(offloaded, model), host = 4 * linked.memory[0].host;

@@ -18,7 +18,7 @@ constexpr int layers = 12;
 
 plan::Plan plan_with(double cycle, int micro_batches = 1) {
   plan::Plan plan = test::plan_of("horovod", 1, 2, 1, micro_batches);
-  plan.exchange.bucket = {}, plan.exchange.cycle_time = cycle;
+  plan.exchange.bucket = {}, plan.exchange.fusion.cycle_time = Seconds(cycle);
   return methods::prepare(plan, test::small_model(layers));
 }
 
@@ -65,7 +65,7 @@ TEST(Fusion, BuffersAreWhatTheProgramReduces) {
   const model::ModelSpec model = test::small_model(layers);
   for (const std::vector<Id>& ends : {std::vector<Id>{}, {20, 10}, {24, 23, 2}}) {
     plan::Plan plan = plan_with(0.001);
-    plan.exchange.fused_after = ends;
+    plan.exchange.fusion.fused_after = ends;
     const program::Program program = methods::compile(plan, model);
     for (const program::Role& role : program.roles) {
       std::size_t sums = 0;
@@ -92,15 +92,15 @@ TEST(Autotune, IsNeverSlowerThanTheDefaultsAndKeepsWhatAJobStates) {
   job::Job plain = job_with({"method.autotune=false"});
   plain = with_cycles(std::move(plain), nullptr);
   EXPECT_EQ(plain.plan.exchange.bucket_bytes(), 128 << 20);
-  EXPECT_EQ(plain.plan.exchange.cycle_time, 0.001);
+  EXPECT_EQ(plain.plan.exchange.fusion.cycle_time, Seconds(0.001));
   Evaluator evaluator(tuned.model, tuned.cluster, nullptr);
   EXPECT_LE(evaluator.seconds(tuned.plan), evaluator.seconds(plain.plan));
   const job::Job stated =
       with_cycles(job_with({"method.bucket=3MiB", "method.cycle_time=7ms"}), nullptr);
   EXPECT_EQ(stated.plan.exchange.bucket_bytes(), 3 << 20);
-  EXPECT_EQ(stated.plan.exchange.cycle_time, 0.007);
+  EXPECT_EQ(stated.plan.exchange.fusion.cycle_time, Seconds(0.007));
   const job::Job half = with_cycles(job_with({"method.cycle_time=50ms"}), nullptr);
-  EXPECT_EQ(half.plan.exchange.cycle_time, 0.05);
+  EXPECT_EQ(half.plan.exchange.fusion.cycle_time, Seconds(0.05));
 }
 
 TEST(Autotune, LeavesMethodsWithoutACoordinatorAlone) {

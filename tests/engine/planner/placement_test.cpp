@@ -109,7 +109,7 @@ TEST(Partition, MemoryEstimateIsNearWhatTheLinkerPlans) {
         Case{"1f1b", program::DType::f32, false, 1}}) {
     plan::Plan plan = mesh_of(c.method, 4, 2, 1, 8, 64);
     plan.precision = c.precision, plan.schedule.recompute = c.recompute,
-    plan.exchange.zero = c.zero, plan.schedule.recompute_unit = c.unit;
+    plan.exchange.sharding.zero = c.zero, plan.schedule.recompute_unit = c.unit;
     plan = methods::prepare(std::move(plan), model);
     const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
     const SegmentTable table(model, plan, cluster, nullptr);

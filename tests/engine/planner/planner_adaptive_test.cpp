@@ -29,24 +29,24 @@ job::Job job_of(const std::string& method, const std::string& more = "") {
 }
 
 bool whole(const plan::Plan& plan) {
-  return std::all_of(plan.exchange.layers.begin(), plan.exchange.layers.end(),
+  return std::all_of(plan.exchange.sparse.layers.begin(), plan.exchange.sparse.layers.end(),
                      [](const auto& x) { return x.reduction == plan::Reduction::dense; });
 }
 
 TEST(AdaptivePlans, AreSparseWhereThatIsFaster) {
   const plan::Decision plain = decide(job_of("ddp"), nullptr, {});
   const plan::Decision sparse = decide(job_of("adaptive"), nullptr, {});
-  EXPECT_TRUE(plain.plan.exchange.layers.empty());
+  EXPECT_TRUE(plain.plan.exchange.sparse.layers.empty());
   EXPECT_FALSE(whole(sparse.plan));
   EXPECT_EQ(sparse.plan.method, "adaptive");
   EXPECT_LT(sparse.seconds, 0.9 * plain.seconds);
   // Each layer has the density of eq. 3 and its fastest exchange.
   const job::Job job = job_of("adaptive");
   const auto chosen = choose_exchanges(sparse.plan, job.model, job.cluster, nullptr);
-  ASSERT_EQ(chosen.size(), sparse.plan.exchange.layers.size());
+  ASSERT_EQ(chosen.size(), sparse.plan.exchange.sparse.layers.size());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    EXPECT_EQ(chosen[i].reduction, sparse.plan.exchange.layers[i].reduction);
-    EXPECT_EQ(chosen[i].density, sparse.plan.exchange.layers[i].density);
+    EXPECT_EQ(chosen[i].reduction, sparse.plan.exchange.sparse.layers[i].reduction);
+    EXPECT_EQ(chosen[i].density, sparse.plan.exchange.sparse.layers[i].density);
   }
   // The warm-up plan is the plan that the planner chooses if no gradient may be sparse.
   EXPECT_EQ(summary_of(sparse.warm_up), summary_of(plain.plan));
@@ -54,7 +54,7 @@ TEST(AdaptivePlans, AreSparseWhereThatIsFaster) {
 
 TEST(AdaptivePlans, AreWholeWhereTheJobSaysSo) {
   EXPECT_TRUE(decide(job_of("adaptive", "method.reduction = \"dense\"\n"), nullptr, {})
-                  .plan.exchange.layers.empty());
+                  .plan.exchange.sparse.layers.empty());
 }
 
 TEST(AdaptivePlans, AreSparseThroughoutWhereTheJobSaysSo) {
@@ -67,11 +67,11 @@ TEST(AdaptivePlans, AreSparseThroughoutWhereTheJobSaysSo) {
                              "job.toml"),
       nullptr, {});
   ASSERT_GT(found.plan.mesh.dp, 1);
-  for (const plan::LayerExchange& x : found.plan.exchange.layers) {
+  for (const plan::LayerExchange& x : found.plan.exchange.sparse.layers) {
     EXPECT_EQ(x.reduction, plan::Reduction::two_level);
     EXPECT_EQ(x.coding, program::Coding::bitmap);
   }
-  EXPECT_TRUE(found.warm_up.exchange.layers.empty());
+  EXPECT_TRUE(found.warm_up.exchange.sparse.layers.empty());
 }
 
 TEST(AdaptivePlans, FollowTheProfilesVariances) {
@@ -84,7 +84,7 @@ TEST(AdaptivePlans, FollowTheProfilesVariances) {
   const plan::Decision found = decide(job, &profile, {});
   ASSERT_FALSE(whole(found.plan));
   // The first segment has the smallest variance, so its density is 1 - s_max.
-  const auto& layers = found.plan.exchange.layers;
+  const auto& layers = found.plan.exchange.sparse.layers;
   ASSERT_NE(layers.front().reduction, plan::Reduction::dense);
   EXPECT_NEAR(layers.front().density, 0.01, 1e-12);
   for (std::size_t i = 1; i < layers.size(); ++i)
@@ -146,7 +146,7 @@ TEST(AdaptivePlans, OfEquallyFastOnesThePlainIsTaken) {
       "job.toml");
   const plan::Decision found = decide(job, nullptr, {});
   // ZeRO saves almost nothing of such a long step.
-  EXPECT_EQ(found.plan.exchange.zero, 0);
+  EXPECT_EQ(found.plan.exchange.sharding.zero, 0);
   ASSERT_FALSE(found.runners_up.empty());
   double fastest = found.seconds;
   for (const plan::RunnerUp& r : found.runners_up) fastest = std::min(fastest, r.seconds);
@@ -162,12 +162,12 @@ TEST(AdaptivePlans, KindsOfReplicasOnNodesOfSeveralSizesChooseAlike) {
       "method.precision = \"fp16\"\n",
       "job.toml");
   plan::Plan plan = job.plan;
-  plan.mesh.dp = 32, plan.schedule.micro_batches = 1, plan.exchange.zero = 1;
+  plan.mesh.dp = 32, plan.schedule.micro_batches = 1, plan.exchange.sharding.zero = 1;
   for (const Id device : plan.placement.rank_to_device)
     plan.schedule.shares.push_back(job.cluster.kind_of(device).name == "RTX 4090" ? 20 : 4);
   plan.placement.node_of = nodes_of(plan, job.cluster);
-  plan.exchange.layers.assign(job.model.segments.size(),
-                              {.density = 0.175, .reduction = plan::Reduction::two_level});
+  plan.exchange.sparse.layers.assign(job.model.segments.size(),
+                                     {.density = 0.175, .reduction = plan::Reduction::two_level});
   plan = methods::prepare(plan, job.model);
   EXPECT_NO_THROW(link::link(methods::choose_collectives(
       methods::compile(plan, job.model), job.cluster, plan.placement.rank_to_device)));
@@ -179,7 +179,7 @@ TEST(AdaptiveRuns, WarmUpObservesAndIsFollowedByTheDecidedPlan) {
   job.plan = decided.plan;
   const AdaptiveRun run = adaptive_run(job, &decided);
   EXPECT_TRUE(run.warms_up);
-  EXPECT_TRUE(run.first.exchange.layers.empty());
+  EXPECT_TRUE(run.first.exchange.sparse.layers.empty());
   EXPECT_EQ(run.first.exchange.observe, tensors::default_observe_stride);
   ASSERT_TRUE(run.policy);
   EXPECT_EQ(run.policy->next(0, 0), 7);

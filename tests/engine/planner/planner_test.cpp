@@ -180,7 +180,8 @@ TEST(Planner, TensorGroupsDivideKeyValueHeadsToo) {
                  i.nearest.find("tp 8") != std::string::npos && i.candidates > 0;
         }));
     plan::Plan stated = d.plan;
-    stated.method = "megatron", stated.mesh.pp = 1, stated.mesh.tp = 16, stated.exchange.zero = 0;
+    stated.method = "megatron", stated.mesh.pp = 1, stated.mesh.tp = 16,
+    stated.exchange.sharding.zero = 0;
     stated.placement.stages.clear();
     stated.mesh.dp = static_cast<int>(job.plan.placement.rank_to_device.size()) / 16;
     EXPECT_THAT(
@@ -201,8 +202,9 @@ struct Fault {
     methods::strategies().at("ddp").lower = [](const plan::Plan& plan,
                                                const model::ModelSpec& model) {
       if (plan.mesh.tp == 2) throw ProgramError("layout mismatch on 'G.b1': wrong\n  here");
-      if (plan.exchange.zero == 1) refuse("zero", "1", "refused for the test");
-      if (plan.exchange.zero == 2 && another_error) throw InputError("no refusal of a combination");
+      if (plan.exchange.sharding.zero == 1) refuse("zero", "1", "refused for the test");
+      if (plan.exchange.sharding.zero == 2 && another_error)
+        throw InputError("no refusal of a combination");
       return good(plan, model);
     };
   }

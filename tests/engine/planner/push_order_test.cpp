@@ -20,7 +20,7 @@ constexpr int layers = 8, workers = 3, servers = 2;
 
 plan::Plan plan_with(int credit) {
   plan::Plan plan = test::plan_of("byteps", 1, workers, 1, 1);
-  plan.mesh.servers = servers, plan.exchange.credit = credit;
+  plan.mesh.servers = servers, plan.exchange.machines.credit = credit;
   plan.exchange.bucket = Bytes(4000);
   return methods::prepare(plan, test::small_model(layers));
 }
@@ -98,7 +98,7 @@ TEST(PushOrder, MakesStepsShorter) {
   Evaluator evaluator(model, cluster, nullptr);
   plan::Plan plan = plan_with(2);
   const double by_readiness = evaluator.seconds(plan);
-  plan.exchange.push_order = push_order(plan, model, cluster, nullptr);
+  plan.exchange.machines.push_order = push_order(plan, model, cluster, nullptr);
   EXPECT_LT(evaluator.seconds(plan), by_readiness);
 }
 

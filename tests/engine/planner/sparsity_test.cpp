@@ -113,7 +113,7 @@ TEST(Exchanges, ThePapersDensityIsSlowerAllGatheredOverManyRanks) {
   // 10% kept, 8 bytes per entry: 31 x 0.8 n bytes per rank; a dense ring sends 2 x 31/32 x 4 n.
   const model::ModelSpec model = model_of(2, 512);
   plan::Plan plan = ready({.mesh = {.dp = 32}}, model);
-  plan.exchange.coding = program::Coding::index32;
+  plan.exchange.sparse.coding = program::Coding::index32;
   const cluster::Cluster cluster = test::star(32, BytesPerSecond(1e9), Seconds(1e-6));
   const auto all = exchanges_of(plan, model, cluster, nullptr, 1, 0.1);
   ASSERT_EQ(all.size(), 2U);  // one rank per node, so no two-level exchange
@@ -141,7 +141,7 @@ TEST(Exchanges, NodesReduceInsideWhereTheNetworkBetweenIsSlow) {
 TEST(Exchanges, FollowTheProfilesVariances) {
   const model::ModelSpec model = model_of(2, 512);
   plan::Plan plan = ready({.mesh = {.dp = 4}}, model);
-  plan.exchange.reduction = plan::Reduction::sparse;
+  plan.exchange.sparse.reduction = plan::Reduction::sparse;
   costs::Profile profile;
   for (Id s = 0; s < model.segments.size(); ++s)
     profile.variances.push_back({.model = "small",
@@ -163,11 +163,11 @@ TEST(Exchanges, ThePlanMayLeaveNoChoice) {
   plan::Plan plan = ready({.mesh = {.dp = 4}}, model);
   const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(1e-6));
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 4U);
-  plan.exchange.coding = program::Coding::delta16;
+  plan.exchange.sparse.coding = program::Coding::delta16;
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 2U);
-  plan.exchange.reduction = plan::Reduction::dense;
+  plan.exchange.sparse.reduction = plan::Reduction::dense;
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 1U);
-  plan.exchange.reduction = plan::Reduction::two_level;
+  plan.exchange.sparse.reduction = plan::Reduction::two_level;
   EXPECT_EQ(choose_exchanges(plan, model, cluster, nullptr)[1].reduction,
             plan::Reduction::two_level);
 }
@@ -185,10 +185,11 @@ TEST(Exchanges, PredictionIsTheDryRunsWhereNothingElseRuns) {
   for (const plan::Reduction reduction :
        {plan::Reduction::dense, plan::Reduction::sparse, plan::Reduction::two_level}) {
     plan::Plan plan{.mesh = {.dp = 6}};
-    plan.exchange.layers.assign(model.segments.size(), {});
-    plan.exchange.layers[1] = {0.1, reduction, program::Coding::bitmap};
+    plan.exchange.sparse.layers.assign(model.segments.size(), {});
+    plan.exchange.sparse.layers[1] = {0.1, reduction, program::Coding::bitmap};
     plan = ready(plan, model);
-    plan.exchange.reduction = reduction, plan.exchange.coding = program::Coding::bitmap;
+    plan.exchange.sparse.reduction = reduction,
+    plan.exchange.sparse.coding = program::Coding::bitmap;
     const cluster::Cluster cluster = two_tier(2, 3, 10e9, 1e9);
     plan.placement.node_of = nodes_of(plan, cluster);
     const link::LinkedProgram linked = link::link(methods::choose_collectives(

@@ -141,7 +141,7 @@ TEST_P(ObservedMethods, SeeEveryCoordinateOnce) {
             plan::Plan plan{.method = GetParam(),
                             .mesh = {.pp = pp, .dp = ranks / pp / tp, .tp = tp}};
             if (can.servers) plan.mesh.servers = 1;
-            plan.exchange.zero = zero;
+            plan.exchange.sharding.zero = zero;
             plan.precision = precision;
             plan.schedule.micro_batches = 4;
             plan.exchange.bucket = Bytes(20000);

@@ -97,10 +97,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"d_psgd", {.method = "d-psgd", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
         Case{"signs", {.method = "ef-signsgd", .mesh = {.dp = 2}}},
         Case{"powersgd",
-             {.method = "powersgd", .mesh = {.dp = 2}, .exchange = {.rank = 2, .start = 2}}},
+             {.method = "powersgd",
+              .mesh = {.dp = 2},
+              .exchange = {.low_rank = {.rank = 2, .start = 2}}}},
         Case{"powersgd_from_there_on",
-             {.method = "powersgd", .mesh = {.dp = 2}, .exchange = {.start = 4}}},
-        Case{"momenta", {.method = "onebit-adam", .mesh = {.dp = 2}, .exchange = {.freeze = 2}}},
+             {.method = "powersgd", .mesh = {.dp = 2}, .exchange = {.low_rank = {.start = 4}}}},
+        Case{
+            "momenta",
+            {.method = "onebit-adam", .mesh = {.dp = 2}, .exchange = {.quantised = {.freeze = 2}}}},
         Case{"two_versions",
              {.method = "pipedream-2bw", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
         Case{"ssp", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 1}}}),
@@ -132,7 +136,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"ddp_2", {.method = "ddp", .mesh = {.dp = 2}}},
         Case{"zero3_4", {.method = "zero3", .mesh = {.dp = 4}}},
-        Case{"hsdp_4", {.method = "hsdp", .mesh = {.dp = 4}, .exchange = {.shard_group = 2}}},
+        Case{"hsdp_4",
+             {.method = "hsdp", .mesh = {.dp = 4}, .exchange = {.sharding = {.shard_group = 2}}}},
         Case{"pipeline_2", {.method = "1f1b", .mesh = {.pp = 2}, .schedule = {.micro_batches = 4}}},
         Case{"servers", {.method = "ps-sync", .mesh = {.dp = 2, .servers = 2}}}),
     [](const auto& info) { return info.param.name; });

@@ -217,13 +217,13 @@ std::vector<Case> cases_of(const std::string& method) {
       p.mesh.dp = p.schedule.micro_batches = 2, p.schedule.shares = {3, 1};
     });
   // A method whose name implies a ZeRO level allows no other level.
-  for (int zero = 1; zero <= (job.plan.exchange.zero == 0 ? can.max_zero : 0); ++zero)
+  for (int zero = 1; zero <= (job.plan.exchange.sharding.zero == 0 ? can.max_zero : 0); ++zero)
     add(" zero " + std::to_string(zero),
-        [&](plan::Plan& p) { p.mesh.dp = 2, p.exchange.zero = zero; });
+        [&](plan::Plan& p) { p.mesh.dp = 2, p.exchange.sharding.zero = zero; });
   if (can.pp && can.max_zero == 3)
     add(" zero 3, kept and reduced once, clipped", [](plan::Plan& p) {
-      p.mesh.dp = 2, p.exchange.zero = 3, p.clip = true;
-      p.exchange.keep_gathered = p.exchange.reduce_once = true;
+      p.mesh.dp = 2, p.exchange.sharding.zero = 3, p.clip = true;
+      p.exchange.sharding.keep_gathered = p.exchange.sharding.reduce_once = true;
     });
   if (can.offload) {
     add(" offloading", [](plan::Plan& p) { p.exchange.offload = plan::Offload::optimizer; });
@@ -252,28 +252,28 @@ std::vector<Case> all_cases() {
       {"zero2 of 4, clipped",
        {.method = "zero2", .mesh = {.dp = 4}, .schedule = {.micro_batches = 2}, .clip = true}},
       {"zero3 of 4, kept",
-       {.method = "zero3", .mesh = {.dp = 4}, .exchange = {.keep_gathered = true}}},
+       {.method = "zero3", .mesh = {.dp = 4}, .exchange = {.sharding = {.keep_gathered = true}}}},
       {"hsdp of 4, accumulating, clipped",
        {.method = "hsdp",
         .mesh = {.dp = 4},
         .schedule = {.micro_batches = 2},
-        .exchange = {.shard_group = 2},
+        .exchange = {.sharding = {.shard_group = 2}},
         .clip = true}},
       {"zero2 of 4 in groups, accumulating",
        {.method = "zero2",
         .mesh = {.dp = 4},
         .schedule = {.micro_batches = 2},
-        .exchange = {.shard_group = 2}}},
+        .exchange = {.sharding = {.shard_group = 2}}}},
       {"zero1 in groups, unequal shares, tensor parallel",
        {.method = "zero1",
         .mesh = {.dp = 4, .tp = 2},
         .schedule = {.shares = {1, 2, 1, 4}},
-        .exchange = {.shard_group = 2}}},
+        .exchange = {.sharding = {.shard_group = 2}}}},
       {"zero3 of 4, resharding, accumulating",
        {.method = "zero3",
         .mesh = {.dp = 4},
         .schedule = {.micro_batches = 2, .recompute = true},
-        .exchange = {.reshard_group = 2}}},
+        .exchange = {.sharding = {.reshard_group = 2}}}},
       {"megatron, sequence parallel, clipped",
        {.method = "megatron", .mesh = {.dp = 2, .tp = 2, .sequence_parallel = true}, .clip = true}},
       {"megatron, recomputing layers",
@@ -312,7 +312,7 @@ std::vector<Case> all_cases() {
        {.method = "megatron",
         .mesh = {.pp = 2, .dp = 2, .tp = 2, .sequence_parallel = true},
         .schedule = {.micro_batches = 2, .shares = {3, 1}},
-        .exchange = {.zero = 3},
+        .exchange = {.sharding = {.zero = 3}},
         .clip = true}},
       {"1f1b of 4, clipped",
        {.method = "1f1b", .mesh = {.pp = 4}, .schedule = {.micro_batches = 4}, .clip = true}},
@@ -331,15 +331,15 @@ std::vector<Case> all_cases() {
        {.method = "byteps",
         .mesh = {.dp = 4, .servers = 2},
         .schedule = {.micro_batches = 2},
-        .exchange = {.bucket = Bytes(20'000), .credit = 2, .local_ranks = 2}}},
+        .exchange = {.bucket = Bytes(20'000), .machines = {.credit = 2, .local_ranks = 2}}}},
       {"byteps, one machine",
-       {.method = "byteps", .mesh = {.dp = 2}, .exchange = {.local_ranks = 2}}},
+       {.method = "byteps", .mesh = {.dp = 2}, .exchange = {.machines = {.local_ranks = 2}}}},
       {"byteps, mixed servers, clipped",
        {.method = "byteps",
         .mesh = {.dp = 2, .servers = 3},
         .exchange = {.bucket = Bytes(20'000),
-                     .local_ranks = 1,
-                     .server_placement = plan::ServerPlacement::mixed},
+                     .machines = {.local_ranks = 1,
+                                  .server_placement = plan::ServerPlacement::mixed}},
         .clip = true}},
       {"topk-sync, nearly equal shares",
        {.method = "topk-sync", .mesh = {.dp = 2}, .schedule = {.shares = {3, 5}}}},

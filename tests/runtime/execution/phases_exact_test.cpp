@@ -52,7 +52,7 @@ TEST_P(OneBitAdamRuns, EqualOneProcessToTheBit) {
   ScratchFolder data;
   write_training_data(data);
   const job::Job job = conformance_job(GetParam(), data.path(), 20);
-  const int freeze = *job.plan.exchange.freeze, n = job.plan.mesh.dp;
+  const int freeze = *job.plan.exchange.quantised.freeze, n = job.plan.mesh.dp;
   const std::vector<States> ranks = run_sparse(job, steps);
   if (HasFailure()) return;
   const link::LinkedProgram linked = link::link(program_of(job), job.model);
@@ -105,16 +105,19 @@ TEST_P(OneBitAdamRuns, EqualOneProcessToTheBit) {
 }
 INSTANTIATE_TEST_SUITE_P(
     All, OneBitAdamRuns,
-    testing::Values(
-        plan::Plan{.method = "onebit-adam", .mesh = {.dp = 2}, .exchange = {.freeze = 2}},
-        plan::Plan{.method = "onebit-adam",
-                   .mesh = {.dp = 2},
-                   .schedule = {.micro_batches = 2},
-                   .exchange = {.block = 64, .freeze = 4}},
-        plan::Plan{.method = "onebit-adam",
-                   .mesh = {.dp = 2},
-                   .exchange = {.error_feedback = false, .freeze = 3}}),
-    [](const auto& info) { return "from_" + std::to_string(*info.param.exchange.freeze); });
+    testing::Values(plan::Plan{.method = "onebit-adam",
+                               .mesh = {.dp = 2},
+                               .exchange = {.quantised = {.freeze = 2}}},
+                    plan::Plan{.method = "onebit-adam",
+                               .mesh = {.dp = 2},
+                               .schedule = {.micro_batches = 2},
+                               .exchange = {.quantised = {.block = 64, .freeze = 4}}},
+                    plan::Plan{.method = "onebit-adam",
+                               .mesh = {.dp = 2},
+                               .exchange = {.quantised = {.error_feedback = false, .freeze = 3}}}),
+    [](const auto& info) {
+      return "from_" + std::to_string(*info.param.exchange.quantised.freeze);
+    });
 
 /// A matrix of the program, with what ranks keep of it.
 struct Matrix {
@@ -201,13 +204,13 @@ TEST_P(PowerSgdRuns, FollowOneProcess) {
   const int n = job.plan.mesh.dp;
   const auto sum_of = [&](std::int64_t step, const std::vector<Groups>& by_worker) {
     Groups sum = summed(job, by_worker);
-    if (step < *x.start) return sum;
+    if (step < *x.low_rank.start) return sum;
     for (Matrix& m : matrices) {
       const auto of = [&](const Groups& groups) {
         return groups[m.group].narrow(0, m.offset, m.rows * m.columns).view({m.rows, m.columns});
       };
-      if (!*x.warm_start || step == *x.start)
-        m.right = drawn(job, m, *x.warm_start ? step - 1 : step);
+      if (!*x.low_rank.warm_start || step == *x.low_rank.start)
+        m.right = drawn(job, m, *x.low_rank.warm_start ? step - 1 : step);
       std::vector<at::Tensor> owing;
       at::Tensor left = at::zeros({m.rows, m.rank}, at::kDouble);
       at::Tensor all = at::zeros({m.rows, m.columns}, at::kDouble);
@@ -222,7 +225,7 @@ TEST_P(PowerSgdRuns, FollowOneProcess) {
       // The factors cannot say more than there was.
       EXPECT_LE(said.norm().item<double>(), all.norm().item<double>() * (1 + 1e-9));
       of(sum).copy_(said);
-      if (!*x.error_feedback) continue;
+      if (!*x.quantised.error_feedback) continue;
       at::Tensor owed = at::zeros_like(all);
       for (int w = 0; w < n; ++w) m.owed[w] = owing[w] - said / n, owed += m.owed[w];
       // Nothing is lost: what is said and what is owed are what there was.
@@ -242,7 +245,7 @@ TEST_P(PowerSgdRuns, FollowOneProcess) {
       EXPECT_TRUE(at::equal(weights[g], weights_in(job, ranks[0], 0)[g])) << "ranks differ";
     }
     for (const Matrix& m : matrices) {
-      ASSERT_EQ(m.residual.empty(), !*x.error_feedback);
+      ASSERT_EQ(m.residual.empty(), !*x.quantised.error_feedback);
       if (m.residual.empty()) continue;
       std::vector<float> owed = kept(ranks[rank], m.residual);
       const at::Tensor have =
@@ -257,17 +260,21 @@ TEST_P(PowerSgdRuns, FollowOneProcess) {
 }
 INSTANTIATE_TEST_SUITE_P(
     All, PowerSgdRuns,
-    testing::Values(
-        plan::Plan{.method = "powersgd", .mesh = {.dp = 2}, .exchange = {.rank = 1, .start = 2}},
-        plan::Plan{.method = "powersgd",
-                   .mesh = {.dp = 3},
-                   .schedule = {.global_batch = 12, .micro_batches = 2},
-                   .exchange = {.rank = 4, .start = 3}},
-        plan::Plan{
-            .method = "powersgd",
-            .mesh = {.dp = 2},
-            .exchange = {.error_feedback = false, .rank = 2, .warm_start = false, .start = 0}}),
-    [](const auto& info) { return "of_rank_" + std::to_string(*info.param.exchange.rank); });
+    testing::Values(plan::Plan{.method = "powersgd",
+                               .mesh = {.dp = 2},
+                               .exchange = {.low_rank = {.rank = 1, .start = 2}}},
+                    plan::Plan{.method = "powersgd",
+                               .mesh = {.dp = 3},
+                               .schedule = {.global_batch = 12, .micro_batches = 2},
+                               .exchange = {.low_rank = {.rank = 4, .start = 3}}},
+                    plan::Plan{
+                        .method = "powersgd",
+                        .mesh = {.dp = 2},
+                        .exchange = {.quantised = {.error_feedback = false},
+                                     .low_rank = {.rank = 2, .warm_start = false, .start = 0}}}),
+    [](const auto& info) {
+      return "of_rank_" + std::to_string(*info.param.exchange.low_rank.rank);
+    });
 
 }  // namespace
 }  // namespace rehearse::runtime

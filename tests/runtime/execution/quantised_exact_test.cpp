@@ -83,15 +83,18 @@ std::vector<Case> cases() {
                    {.method = method,
                     .mesh = {.dp = 3},
                     .schedule = {.global_batch = 12, .micro_batches = 2}}});
-    out.push_back({name + "_in_blocks_of_64",
-                   {.method = method, .mesh = {.dp = 2}, .exchange = {.block = 64}}});
     out.push_back(
-        {name + (name == "qsgd" ? "_with_feedback" : "_without_feedback"),
-         {.method = method, .mesh = {.dp = 2}, .exchange = {.error_feedback = name == "qsgd"}}});
+        {name + "_in_blocks_of_64",
+         {.method = method, .mesh = {.dp = 2}, .exchange = {.quantised = {.block = 64}}}});
+    out.push_back({name + (name == "qsgd" ? "_with_feedback" : "_without_feedback"),
+                   {.method = method,
+                    .mesh = {.dp = 2},
+                    .exchange = {.quantised = {.error_feedback = name == "qsgd"}}}});
   }
   for (const int bits : {2, 4})
-    out.push_back({"qsgd_of_" + std::to_string(bits) + "_bits",
-                   {.method = "qsgd", .mesh = {.dp = 4}, .exchange = {.bits = bits}}});
+    out.push_back(
+        {"qsgd_of_" + std::to_string(bits) + "_bits",
+         {.method = "qsgd", .mesh = {.dp = 4}, .exchange = {.quantised = {.bits = bits}}}});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(All, QuantisedRuns, testing::ValuesIn(cases()),

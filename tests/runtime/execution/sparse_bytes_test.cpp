@@ -62,7 +62,7 @@ TEST_P(SparseSent, IsWhatThePacketsHold) {
   const auto [reduction, selector] = GetParam();
   ScratchFolder data;
   write_training_data(data);
-  plan::Plan plan{.mesh = {.dp = 4}, .exchange = {.selector = selector}};
+  plan::Plan plan{.mesh = {.dp = 4}, .exchange = {.sparse = {.selector = selector}}};
   const job::Job job = sparse_job(plan, reduction, 0.1, data.path(), {0, 0, 1, 2});
   const link::LinkedProgram linked = link::link(program_of(job), job.model);
   const std::vector<Sent> ranks = send_one_step(job, linked);

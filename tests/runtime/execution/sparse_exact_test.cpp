@@ -135,29 +135,37 @@ std::vector<Case> cases() {
   for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level})
     for (const program::Feedback form :
          {program::Feedback::conserving, program::Feedback::printed, program::Feedback::literal})
-      out.push_back(
-          {fmt::format("{}_{}", name_of(reduction), name_of(form)),
-           {.mesh = {.dp = 4}, .exchange = {.feedback = form}, .optimizer = plan::Optimizer::sgd},
-           reduction});
+      out.push_back({fmt::format("{}_{}", name_of(reduction), name_of(form)),
+                     {.mesh = {.dp = 4},
+                      .exchange = {.sparse = {.feedback = form}},
+                      .optimizer = plan::Optimizer::sgd},
+                     reduction});
   for (const plan::Reduction reduction : {plan::Reduction::sparse, plan::Reduction::two_level}) {
     const std::string how(name_of(reduction));
     out.push_back({how + "_adamw", {.mesh = {.dp = 4}}, reduction});
-    out.push_back({how + "_random",
-                   {.mesh = {.dp = 4}, .exchange = {.selector = program::Selector::random_k}},
-                   reduction});
-    out.push_back({how + "_threshold",
-                   {.mesh = {.dp = 4}, .exchange = {.selector = program::Selector::threshold}},
-                   reduction});
+    out.push_back(
+        {how + "_random",
+         {.mesh = {.dp = 4}, .exchange = {.sparse = {.selector = program::Selector::random_k}}},
+         reduction});
+    out.push_back(
+        {how + "_threshold",
+         {.mesh = {.dp = 4}, .exchange = {.sparse = {.selector = program::Selector::threshold}}},
+         reduction});
     out.push_back({how + "_zero1_accumulating",
-                   {.mesh = {.dp = 4}, .schedule = {.micro_batches = 2}, .exchange = {.zero = 1}},
+                   {.mesh = {.dp = 4},
+                    .schedule = {.micro_batches = 2},
+                    .exchange = {.sharding = {.zero = 1}}},
                    reduction});
     out.push_back({how + "_zero2_accumulating",
-                   {.mesh = {.dp = 4}, .schedule = {.micro_batches = 2}, .exchange = {.zero = 2}},
+                   {.mesh = {.dp = 4},
+                    .schedule = {.micro_batches = 2},
+                    .exchange = {.sharding = {.zero = 2}}},
                    reduction});
-    out.push_back(
-        {how + "_zero2_threshold",
-         {.mesh = {.dp = 4}, .exchange = {.zero = 2, .selector = program::Selector::threshold}},
-         reduction});
+    out.push_back({how + "_zero2_threshold",
+                   {.mesh = {.dp = 4},
+                    .exchange = {.sharding = {.zero = 2},
+                                 .sparse = {.selector = program::Selector::threshold}}},
+                   reduction});
   }
   return out;
 }

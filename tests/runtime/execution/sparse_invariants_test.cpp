@@ -114,12 +114,14 @@ std::vector<Case> cases() {
     add("dp4", {.mesh = {.dp = 4}});
     add("dp4_clipped", {.mesh = {.dp = 4}, .clip = true});
     add("tp2_dp2", {.mesh = {.dp = 2, .tp = 2}});
-    add("zero2_dp4",
-        {.mesh = {.dp = 4}, .schedule = {.micro_batches = 2}, .exchange = {.zero = 2}});
-    add("zero1_tp2_dp2", {.mesh = {.dp = 2, .tp = 2}, .exchange = {.zero = 1}});
+    add("zero2_dp4", {.mesh = {.dp = 4},
+                      .schedule = {.micro_batches = 2},
+                      .exchange = {.sharding = {.zero = 2}}});
+    add("zero1_tp2_dp2", {.mesh = {.dp = 2, .tp = 2}, .exchange = {.sharding = {.zero = 1}}});
     add("bf16_dp4", {.mesh = {.dp = 4}, .precision = program::DType::bf16});
-    add("fp16_zero2_dp4",
-        {.mesh = {.dp = 4}, .exchange = {.zero = 2}, .precision = program::DType::f16});
+    add("fp16_zero2_dp4", {.mesh = {.dp = 4},
+                           .exchange = {.sharding = {.zero = 2}},
+                           .precision = program::DType::f16});
     add("unequal_dp3", {.mesh = {.dp = 3}, .schedule = {.global_batch = 8, .shares = {4, 2, 2}}});
   }
   // Copies of the tied token table on two stages; the replicas of both are placed alike on nodes.
@@ -129,13 +131,13 @@ std::vector<Case> cases() {
   out.push_back({"sparse_tied_interleaved_random",
                  {.mesh = {.pp = 2, .dp = 2},
                   .schedule = {.virtual_stages = 2},
-                  .exchange = {.selector = program::Selector::random_k},
+                  .exchange = {.sparse = {.selector = program::Selector::random_k}},
                   .optimizer = plan::Optimizer::sgd},
                  plan::Reduction::sparse});
   out.push_back({"sparse_tied_threshold_gpipe",
                  {.mesh = {.pp = 2, .dp = 2},
                   .schedule = {.pipeline = plan::Pipeline::gpipe},
-                  .exchange = {.selector = program::Selector::threshold},
+                  .exchange = {.sparse = {.selector = program::Selector::threshold}},
                   .optimizer = plan::Optimizer::sgd},
                  plan::Reduction::sparse});
   return out;
@@ -192,7 +194,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(std::vector<Case>{
         {"sparse_dp4", {.mesh = {.dp = 4}}, plan::Reduction::sparse},
         {"sparse_threshold_zero2",
-         {.mesh = {.dp = 4}, .exchange = {.zero = 2, .selector = program::Selector::threshold}},
+         {.mesh = {.dp = 4},
+          .exchange = {.sharding = {.zero = 2},
+                       .sparse = {.selector = program::Selector::threshold}}},
          plan::Reduction::sparse},
         {"two_level_dp4", {.mesh = {.dp = 4}}, plan::Reduction::two_level},
         {"sparse_pp2_dp2", {.mesh = {.pp = 2, .dp = 2}}, plan::Reduction::sparse},

@@ -130,7 +130,7 @@ TEST(SteadyStateOfSelections, TakesNothingFromTheHeap) {
   for (const program::Selector selector :
        {program::Selector::top_k, program::Selector::random_k, program::Selector::threshold}) {
     plan::Plan plan{.mesh = {.dp = 2}};
-    plan.exchange.selector = selector;
+    plan.exchange.sparse.selector = selector;
     expect_none(sparse_job(plan, plan::Reduction::sparse, 0.1, data.path()));
   }
 }

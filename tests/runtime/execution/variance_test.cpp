@@ -122,13 +122,13 @@ job::Job job_of(const Method& method, const ScratchFolder& folder, int observe) 
 
 std::vector<Method> layouts() {
   return {{"ddp", {.method = "ddp", .mesh = {.dp = 2}}},
-          {"zero1", {.method = "zero1", .mesh = {.dp = 2}, .exchange = {.zero = 1}}},
+          {"zero1", {.method = "zero1", .mesh = {.dp = 2}, .exchange = {.sharding = {.zero = 1}}}},
           {"zero2",
            {.method = "zero2",
             .mesh = {.dp = 3},
             .schedule = {.global_batch = 12},
-            .exchange = {.zero = 2}}},
-          {"zero3", {.method = "zero3", .mesh = {.dp = 2}, .exchange = {.zero = 3}}},
+            .exchange = {.sharding = {.zero = 2}}}},
+          {"zero3", {.method = "zero3", .mesh = {.dp = 2}, .exchange = {.sharding = {.zero = 3}}}},
           {"pipeline",
            {.method = "1f1b", .mesh = {.pp = 2, .dp = 2}, .schedule = {.micro_batches = 2}}},
           {"megatron", {.method = "megatron", .mesh = {.dp = 2, .tp = 2}}},
@@ -217,7 +217,7 @@ TEST(ObservedRuns, DoNotChangeTrainingNorItsCheckpoints) {
   const ScratchFolder folder, plain, watched;
   write_data(folder);
   const auto job = [&](const std::string& out, int observe, int steps) {
-    plan::Plan plan{.method = "zero2", .mesh = {.dp = 2}, .exchange = {.zero = 2}};
+    plan::Plan plan{.method = "zero2", .mesh = {.dp = 2}, .exchange = {.sharding = {.zero = 2}}};
     plan.exchange.observe = observe;
     job::Job job = small_job(plan, folder.path(), out);
     job.train.steps = steps;
