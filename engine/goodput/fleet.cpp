@@ -84,22 +84,31 @@ void Fleet::collect(Ticks now) {
   }
 }
 
+std::vector<Id> Fleet::slots_for(int nodes) const {
+  const std::size_t most = static_cast<std::size_t>(std::min({nodes, spares(), empty_}));
+  std::vector<Id> slots;
+  const auto add = [&](Id slot) {
+    if (slots.size() < most && up_[slot] == 0 && std::ranges::find(slots, slot) == slots.end())
+      slots.push_back(slot);
+  };
+  for (std::size_t n = pool_.size(); n-- > 0;)
+    if (pool_[n] != none) add(pool_[n]);
+  for (Id slot = 0; slot < up_.size() && slots.size() < most; ++slot) add(slot);
+  return slots;
+}
+
 void Fleet::fill(int nodes) {
-  const auto put = [&](std::size_t node, Id slot) {
-    pool_.erase(pool_.begin() + static_cast<std::ptrdiff_t>(node));
+  for (const Id slot : slots_for(nodes)) {
+    const auto own = std::find(pool_.rbegin(), pool_.rend(), slot);
+    pool_.erase(own == pool_.rend() ? pool_.end() - 1 : own.base() - 1);
     up_[slot] = 1;
     --empty_;
-    --nodes;
     alive_ranks_ += setting_.ranks_of_slot[slot];
     for (const Id r : replicas_of_slot_[slot]) {
       --empty_of_[r];
       struck_[r] = 1;  // until its processes have started
     }
-  };
-  for (std::size_t n = pool_.size(); n-- > 0 && nodes > 0 && empty_ > 0;)
-    if (pool_[n] != none && up_[pool_[n]] == 0) put(n, pool_[n]);
-  for (Id slot = 0; slot < up_.size() && nodes > 0 && empty_ > 0 && !pool_.empty(); ++slot)
-    if (up_[slot] == 0) put(pool_.size() - 1, slot);
+  }
 }
 
 void Fleet::all_start_anew() {
@@ -138,9 +147,10 @@ Situation Fleet::situation(bool corrupt) const {
     s.whole_replicas += struck_[r] == 0 && empty_of_[r] == 0 ? 1 : 0;
   s.standing_replicas = standing_replicas();
   if (s.spares > 0 && s.empty_slots > 0) {
-    Fleet filled = *this;
-    filled.fill(filled.spares());
-    s.standing_replicas = filled.standing_replicas();
+    std::vector<int> empty_of = empty_of_;
+    for (const Id slot : slots_for(s.spares))
+      for (const Id r : replicas_of_slot_[slot]) --empty_of[r];
+    s.standing_replicas = static_cast<int>(std::ranges::count(empty_of, 0));
   }
   return s;
 }

@@ -40,6 +40,8 @@ class Fleet {
   Situation situation(bool corrupt) const;
 
  private:
+  /// The empty slots that so many nodes that stand by fill, in order: first their own.
+  std::vector<Id> slots_for(int nodes) const;
   bool lacks_parts(std::int64_t complete);
   void replace_servers();
 
