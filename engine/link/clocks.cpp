@@ -47,17 +47,29 @@ void StepClocks::check_size() const {
 void StepClocks::number_lanes() {
   for (Id r = 0; r < linked_.program.roles.size(); ++r) {
     const program::Role& role = linked_.program.roles[r];
-    auto& entry = entries_.emplace_back(role.ops.size());
-    auto& place = places_.emplace_back(role.ops.size(), 0);
+    auto& places = places_.emplace_back(role.ops.size());
     std::uint32_t width = 0;
     for (Id l = 0; l < role.lanes.size(); ++l) {
       const bool in_order = role.lanes[l].order == program::Order::in_order;
-      const std::uint32_t first = in_order ? width++ : 0;
-      std::uint32_t at = 0;
-      for (const Id o : linked_.roles[r].lane_ops[l]) {
-        entry[o] = in_order ? first : width++;
-        if (in_order) place[o] = at++;
+      const std::vector<Id>& lane = linked_.roles[r].lane_ops[l];
+      const auto length = static_cast<std::uint32_t>(lane.size());
+      for (std::uint32_t at = 0; at < length; ++at) {
+        const Id o = lane[at];
+        const int shift = role.ops[o].shift;
+        if (!in_order) {
+          places[o] = {
+              .entry = width++, .first = static_cast<std::uint32_t>(shift) + 1, .previous = o};
+          continue;
+        }
+        const Id previous = lane[at == 0 ? length - 1 : at - 1];
+        places[o] = {.entry = width,
+                     .first = static_cast<std::uint32_t>(shift) * length + at + 1,
+                     .length = length,
+                     .at = at,
+                     .previous = previous,
+                     .lag = role.ops[previous].shift - shift + (at == 0 ? 1 : 0)};
       }
+      if (in_order) ++width;
     }
     first_.push_back(first_.back() + width);
   }
@@ -77,21 +89,12 @@ const std::uint32_t* StepClocks::clock(Id role, int step, Id event) const {
   return clocks_.data() + at;
 }
 
-std::uint32_t StepClocks::number(Id r, Id o, int step) const {
-  const program::Op& op = linked_.program.roles[r].ops[o];
-  const bool in_order = linked_.program.roles[r].lanes[op.lane].order == program::Order::in_order;
-  const auto length = in_order ? linked_.roles[r].lane_ops[op.lane].size() : 1;
-  return static_cast<std::uint32_t>(static_cast<std::size_t>(step + op.shift) * length) +
-         places_[r][o] + 1;
-}
-
-std::pair<int, Id> StepClocks::lane_predecessor(Id r, Id o, int step) const {
+std::pair<int, Id> StepClocks::first_steps_predecessor(Id r, Id o, int step) const {
   const program::Role& role = linked_.program.roles[r];
   const program::Op& op = role.ops[o];
-  if (role.lanes[op.lane].order == program::Order::arrival)  // ordered only after itself
-    return step > 0 ? std::pair{step - 1, o} : std::pair{0, none};
+  if (role.lanes[op.lane].order == program::Order::arrival) return {0, none};
   const auto& lane = linked_.roles[r].lane_ops[op.lane];
-  std::size_t at = places_[r][o];
+  std::size_t at = places_[r][o].at;
   int iteration = step + op.shift;
   while (true) {
     if (at == 0) {

@@ -42,10 +42,13 @@ class StepClocks {
   /// Entries of a role's clock: one per in-order lane, one per op of an arrival lane.
   std::size_t width(Id role) const { return first_[role + 1] - first_[role]; }
   /// The entry of a role's clock that counts the op's lane (or, on an arrival lane, the op itself).
-  std::uint32_t entry(Id role, Id op) const { return entries_[role][op]; }
+  std::uint32_t entry(Id role, Id op) const { return places_[role][op].entry; }
   /// The op's number on its lane, from 1, over all steps. Once the instance of `step` has ended,
   /// the clock's entry is at least this number.
-  std::uint32_t number(Id role, Id op, int step) const;
+  std::uint32_t number(Id role, Id op, int step) const {
+    const Place& place = places_[role][op];
+    return place.first + static_cast<std::uint32_t>(step) * place.length;
+  }
   /// Whether `clock`, of this role, says that the instance of `step` has ended.
   bool ended(const std::uint32_t* clock, Id role, Id op, int step) const {
     return clock[entry(role, op)] >= number(role, op, step);
@@ -74,7 +77,14 @@ class StepClocks {
   /// Raises `into`, a clock of this role, to the one after this op's instance has ended.
   void join_end(Id role, Id op, int step, std::vector<std::uint32_t>& into) const;
   /// The op before this one on its lane and the step that it serves; (0, none) if there is none.
-  std::pair<int, Id> lane_predecessor(Id role, Id op, int step) const;
+  std::pair<int, Id> lane_predecessor(Id role, Id op, int step) const {
+    const Place& place = places_[role][op];
+    const int served = step - place.lag;
+    if (served >= 0 && served < steps_) return {served, place.previous};
+    return first_steps_predecessor(role, op, step);
+  }
+  /// The same where the first or last steps lack the op before it.
+  std::pair<int, Id> first_steps_predecessor(Id role, Id op, int step) const;
   std::size_t node(int step, Id event) const {
     return static_cast<std::size_t>(step) * linked_.events.size() + event;
   }
@@ -86,11 +96,20 @@ class StepClocks {
   const std::uint32_t* clock(Id role, int step, Id event) const;
   [[noreturn]] void report_deadlock(const std::vector<std::uint32_t>& missing) const;
 
+  /// An op's place on its lane. An op of an arrival lane is ordered only after itself.
+  struct Place {
+    std::uint32_t entry = 0;   // of its lane in a clock
+    std::uint32_t first = 1;   // its number in step 0
+    std::uint32_t length = 1;  // ops of the lane
+    std::uint32_t at = 0;      // its position on the lane
+    Id previous = none;        // the op before it, which serves the step `lag` steps before its own
+    int lag = 1;
+  };
+
   const OrderedProgram& linked_;
-  // [role][op]: the op's entry in a clock, and its position on its lane
-  std::vector<std::vector<std::uint32_t>> entries_ = {}, places_ = {};
-  std::vector<std::uint32_t> first_ = {0};  // [role]: of its entries in a clock of all roles
-  std::vector<std::size_t> kept_ = {0};     // [event]: offset of its clocks within a step
+  std::vector<std::vector<Place>> places_ = {};  // [role][op]
+  std::vector<std::uint32_t> first_ = {0};       // [role]: of its entries in a clock of all roles
+  std::vector<std::size_t> kept_ = {0};          // [event]: offset of its clocks within a step
   int most_shift_ = 0, steps_ = 0;
   std::vector<std::uint32_t> clocks_ = {};  // [step][event][member][entry]: before it starts
   std::vector<std::pair<int, Id>> sorted_ = {};

@@ -101,19 +101,21 @@ std::vector<std::uint32_t> before_any(StepClocks& clocks, Id role, const std::ve
   return out;
 }
 
-/// The first view of a storage; none if it has no view.
-Id view_of_all(const program::Role& role, Id storage) {
+/// [storage]: its first view; none if it has no view.
+std::vector<Id> first_views(const program::Role& role) {
+  std::vector<Id> out(role.storages.size(), none);
   for (Id v = 0; v < role.views.size(); ++v)
-    if (role.views[v].storage == storage) return v;
-  return none;
+    if (Id& first = out[role.views[v].storage]; first == none) first = v;
+  return out;
 }
 
 }  // namespace
 
 void find_deaths(const program::Role& role, const Hazards& hazards, LinkedRole& linked) {
+  const std::vector<Id> view_of = first_views(role);
   for (const auto& [one, instance] : written_values(role, hazards))
     for (Id o : hazards.last_users[instance])
-      linked.ops[o].dies.push_back({.view = view_of_all(role, one.storage), .index = one.index});
+      linked.ops[o].dies.push_back({.view = view_of[one.storage], .index = one.index});
 }
 
 RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& hazards,

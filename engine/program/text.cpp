@@ -9,6 +9,9 @@
 // end of a line, `shift=1`, and the steps in which the op works: `every=10 from=20 until=100`.
 #include <fmt/format.h>
 
+#include <iterator>
+#include <utility>
+
 #include "engine/base/names.h"
 #include "engine/base/units.h"
 #include "engine/program/program.h"
@@ -16,6 +19,12 @@
 
 namespace rehearse::program {
 namespace {
+
+/// Appends to a text. A program has as many refs as all else, and its hash is that of its text.
+template <class... Args>
+void append(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
+  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+}
 
 std::string axes_text(const Program& p, Axes axes) {
   std::string out;
@@ -26,15 +35,15 @@ std::string axes_text(const Program& p, Axes axes) {
   return out;
 }
 
-std::string ref_text(const Program& p, const Role& role, const Ref& ref) {
-  std::string out = fmt::format("{}{}{}", name_of(ref.slot), "<>+"[static_cast<int>(ref.mode)],
-                                role.views[ref.view].name);
-  if (ref.index) out += fmt::format("#{}", int{ref.index});
-  if (ref.age) out += fmt::format("@{}", int{ref.age});
-  if (ref.layout.shard) out += fmt::format("/shard({})", axes_text(p, ref.layout.shard));
-  if (ref.layout.partial) out += fmt::format("/partial({})", axes_text(p, ref.layout.partial));
-  if (ref.layout.own) out += fmt::format("/own({})", axes_text(p, ref.layout.own));
-  return out;
+void append_ref(std::string& out, const Program& p, const Role& role, const Ref& ref) {
+  out += name_of(ref.slot);
+  out += "<>+"[static_cast<int>(ref.mode)];
+  out += role.views[ref.view].name;
+  if (ref.index) append(out, "#{}", int{ref.index});
+  if (ref.age) append(out, "@{}", int{ref.age});
+  if (ref.layout.shard) append(out, "/shard({})", axes_text(p, ref.layout.shard));
+  if (ref.layout.partial) append(out, "/partial({})", axes_text(p, ref.layout.partial));
+  if (ref.layout.own) append(out, "/own({})", axes_text(p, ref.layout.own));
 }
 
 std::string work_text(const Program& p, const Work& work) {
@@ -118,22 +127,31 @@ std::string ids_text(const std::vector<Id>& ids) {
   return out;
 }
 
+void append_op(std::string& out, const Program& p, const Role& role, Id id) {
+  const Op& op = role.ops[id];
+  append(out, "%{} {} ", id, role.lanes[op.lane].name);
+  out += work_text(p, op.work);
+  for (const Ref& ref : op.refs) {
+    out += ' ';
+    append_ref(out, p, role, ref);
+  }
+  if (!op.after.empty()) out += " after";
+  for (const After& a : op.after) {
+    append(out, " %{}", a.op);
+    if (a.lag) append(out, "@{}", int{a.lag});
+    if (a.throttle) out += '!';
+  }
+  if (op.shift) append(out, " shift={}", int{op.shift});
+  if (op.when.every != 1) append(out, " every={}", op.when.every);
+  if (op.when.from) append(out, " from={}", op.when.from);
+  if (op.when.until) append(out, " until={}", op.when.until);
+}
+
 }  // namespace
 
 std::string to_text(const Program& p, const Role& role, Id id) {
-  const Op& op = role.ops[id];
-  std::string out = fmt::format("%{} {} {}", id, role.lanes[op.lane].name, work_text(p, op.work));
-  for (const Ref& ref : op.refs) out += " " + ref_text(p, role, ref);
-  if (!op.after.empty()) {
-    out += " after";
-    for (const After& a : op.after)
-      out += fmt::format(" %{}{}{}", a.op, a.lag ? fmt::format("@{}", int{a.lag}) : "",
-                         a.throttle ? "!" : "");
-  }
-  if (op.shift) out += fmt::format(" shift={}", int{op.shift});
-  if (op.when.every != 1) out += fmt::format(" every={}", op.when.every);
-  if (op.when.from) out += fmt::format(" from={}", op.when.from);
-  if (op.when.until) out += fmt::format(" until={}", op.when.until);
+  std::string out;
+  append_op(out, p, role, id);
   return out;
 }
 
@@ -158,14 +176,16 @@ std::string to_text(const Program& p) {
     for (const Lane& lane : role.lanes)
       out += fmt::format("lane {} {}\n", lane.name, name_of(lane.order));
     for (const Storage& s : role.storages)
-      out +=
-          fmt::format("storage {} {} {} {} indices={} versions={}{}\n", s.name, name_of(s.life),
-                      name_of(s.dtype), s.elements, s.indices, s.versions,
-                      s.place == Place::device ? "" : fmt::format(" place={}", name_of(s.place)));
+      append(out, "storage {} {} {} {} indices={} versions={}{}\n", s.name, name_of(s.life),
+             name_of(s.dtype), s.elements, s.indices, s.versions,
+             s.place == Place::device ? "" : fmt::format(" place={}", name_of(s.place)));
     for (const View& v : role.views)
-      out += fmt::format("view {} {} {} {}{}\n", v.name, role.storages[v.storage].name, v.begin,
-                         v.end, v.slice ? " slice=" + axes_text(p, v.slice) : "");
-    for (Id op = 0; op < role.ops.size(); ++op) out += to_text(p, role, op) + '\n';
+      append(out, "view {} {} {} {}{}\n", v.name, role.storages[v.storage].name, v.begin, v.end,
+             v.slice ? " slice=" + axes_text(p, v.slice) : "");
+    for (Id op = 0; op < role.ops.size(); ++op) {
+      append_op(out, p, role, op);
+      out += '\n';
+    }
     out += "end\n";
   }
   return out;
