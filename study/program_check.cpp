@@ -70,7 +70,7 @@ std::string describe(const link::LinkedProgram& linked, bool with_model) {
   const program::Program& program = linked.program;
   std::string out =
       fmt::format("method {}, {} ranks, mesh {}, hash {:016x}: links\n\n", program.method,
-                  program.world_size, mesh_text(program), linked.hash);
+                  program.world_size, mesh_text(program), hash_of(linked.program));
   std::vector<std::vector<std::string>> rows{
       {"role", "ranks", "lanes", "ops", "state", "buffers", "values", "memory", "largest"}};
   const bool host = std::ranges::any_of(linked.memory, [](const auto& m) { return m.host > 0; });
@@ -141,7 +141,7 @@ nlohmann::ordered_json to_json(const link::LinkedProgram& linked, bool with_mode
           {"method", program.method},
           {"world_size", program.world_size},
           {"mesh", std::move(mesh)},
-          {"program_hash", fmt::format("{:016x}", linked.hash)},
+          {"program_hash", fmt::format("{:016x}", hash_of(linked.program))},
           {"workspace_included", with_model},
           {"roles", std::move(roles)},
           {"channels", std::move(channels)},

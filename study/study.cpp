@@ -302,7 +302,7 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
     out.fusion = {x.fusion.cycle_time->value, x.bucket_bytes(), x.fusion.fused_after.size() + 1};
   out.saving = saving_of(job, played, costs);
   out.memory = planner::device_needs(linked, job.cluster, job.plan.placement.rank_to_device);
-  out.program_hash = linked.hash;
+  out.program_hash = hash_of(linked.program);
   out.cluster_hash = job.cluster.hash();
   out.idle_unknown = idle_unknown(job.cluster, costs);
   out.warnings = warnings_of(job, linked.program, costs, out);

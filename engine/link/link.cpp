@@ -69,7 +69,6 @@ class Linker {
       out_.memory.push_back(plan_memory(p, r, hazards_[r], *clocks_, workspace_));
     }
     order();
-    out_.hash = hash_of(p);
     return std::move(out_);
   }
 

@@ -149,7 +149,6 @@ struct OrderedProgram {
 };
 /// A program that passed all checks of the linker, with the memory that it needs. Made by `link`.
 struct LinkedProgram : OrderedProgram {
-  std::uint64_t hash = 0;
   std::vector<RedundantWait> redundant = {};  // waits that other waits or lane order imply
   std::vector<RoleMemory> memory = {};        // by role
 };

@@ -64,7 +64,7 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const State& s
              .model = c.model.name,
              .mesh = c.linked.program.mesh,
              .world_size = c.linked.program.world_size,
-             .program_hash = c.linked.hash,
+             .program_hash = hash_of(c.linked.program),
              .seed = c.train.seed,
              .global_batch = c.plan.schedule.global_batch,
              .seq_len = c.model.seq_len,

@@ -61,7 +61,7 @@ MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
                           .played = from.plan->plays,
                           .plays = to.plan->plays});
   const link::LinkedProgram linked = link::link(migration.program);
-  parts.control.agree("migration", fmt::format("{:016x}", linked.hash));
+  parts.control.agree("migration", fmt::format("{:016x}", hash_of(linked.program)));
   to.executor.clear();
   std::vector<std::byte*> given;
   for (const migration::MigratedState& state : migration.states[process])

@@ -241,7 +241,7 @@ class Trainer {
 
   bool place(const plan::Plan& plan, std::int64_t step, TrainSummary& summary) {
     const auto next = std::make_shared<const LinkedPlan>(job_, plan, parts_.devices);
-    control_.agree("program", fmt::format("{:016x}", next->linked.hash));
+    control_.agree("program", fmt::format("{:016x}", hash_of(next->linked.program)));
     add_trace();
     auto placed = std::make_unique<PlacedPlan>(next, current_->number + 1, parts_);
     described_.set(nullptr);
@@ -394,7 +394,7 @@ TrainSummary train(const job::Job& job, const Environment& environment,
         link_first();
         described.set(plan);
       }
-    control.agree("program", fmt::format("{:016x}", plan->linked.hash));
+    control.agree("program", fmt::format("{:016x}", hash_of(plan->linked.program)));
     TrainSummary summary =
         Trainer(job, options, plan, placements, start, store, data, control, stop, described).run();
     control.finish();
