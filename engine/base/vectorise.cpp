@@ -18,6 +18,9 @@ REHEARSE_CLONES double largest(const double* values, std::size_t n, double most)
 REHEARSE_CLONES void max_of(double* out, const double* a, const double* b, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) out[i] = a[i] < b[i] ? b[i] : a[i];
 }
+REHEARSE_CLONES void raise_to(std::uint32_t* into, const std::uint32_t* to, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) into[i] = into[i] < to[i] ? to[i] : into[i];
+}
 REHEARSE_CLONES void add_to_all(double* out, const double* start, double cost, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) out[i] = start[i] + cost;
 }

@@ -6,17 +6,9 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
+#include "engine/base/vectorise.h"
 
 namespace rehearse::link {
-namespace {
-
-/// Raises each of `count` numbers to the other one, if that is larger.
-void raise(std::uint32_t* __restrict into, const std::uint32_t* __restrict to, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) into[i] = std::max(into[i], to[i]);
-}
-
-}  // namespace
-
 StepClocks::StepClocks(const OrderedProgram& linked, int lag) : linked_(linked) {
   number_lanes();
   for (const program::Role& role : linked.program.roles)
@@ -134,7 +126,7 @@ void StepClocks::sort() {
   std::vector<std::vector<std::uint32_t>> pool;
   std::vector<std::uint32_t> unused, slot(nodes, none);
   const auto begin_of = [&](std::size_t n, const std::vector<std::uint32_t>& end) {
-    if (slot[n] != none) return raise(pool[slot[n]].data(), end.data(), end.size());
+    if (slot[n] != none) return raise_to(pool[slot[n]].data(), end.data(), end.size());
     if (unused.empty()) {
       unused.push_back(static_cast<std::uint32_t>(pool.size()));
       pool.emplace_back();
@@ -204,7 +196,7 @@ void StepClocks::report_deadlock(const std::vector<std::uint32_t>& missing) cons
 
 void StepClocks::join_end(Id r, Id o, int step, std::vector<std::uint32_t>& into) const {
   const Id event = linked_.event_of[r][o];
-  raise(into.data(), clock(r, step, event), into.size());
+  raise_to(into.data(), clock(r, step, event), into.size());
   for (const RoleOp& e : linked_.events[event])
     if (e.role == r) into[entry(r, e.op)] = std::max(into[entry(r, e.op)], number(r, e.op, step));
 }
