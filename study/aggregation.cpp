@@ -68,29 +68,28 @@ std::array<double, secure::rounds> ends_of(const link::LinkedProgram& linked, co
 #endif
 }
 
-/// "2" or "2:unmask".
-secure::Leaving leaving_of(const std::vector<std::string>& texts, int clients) {
-  secure::Leaving out(static_cast<std::size_t>(clients), secure::rounds);
+/// Adds clients as "2" or "2:unmask". `option` and `does` are for messages.
+void add_clients(secure::Leaving& out, const std::vector<std::string>& texts, const char* option,
+                 const char* does) {
   for (const std::string& text : texts) {
     const auto wrong = [&](const std::string& why) {
       return InputError(fmt::format(
-          "--drop {}: {}; give a client, and before which round it leaves (advertise, share, mask "
-          "or unmask), as in 2 or 2:unmask",
-          text, why));
+          "{} {}: {}; give a client, and before which round it {} (advertise, share, mask or "
+          "unmask), as in 2 or 2:unmask",
+          option, text, why, does));
     };
     const std::size_t colon = std::min(text.find(':'), text.size());
     Id client = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + colon, client);
     if (error != std::errc{} || end != text.data() + colon)
       throw wrong(fmt::format("\"{}\" is not a number", text.substr(0, colon)));
-    if (client >= out.size()) throw wrong(fmt::format("the last client is {}", clients - 1));
+    if (client >= out.size()) throw wrong(fmt::format("the last client is {}", out.size() - 1));
     if (out[client] != secure::rounds) throw wrong("the client is named twice");
     const auto round = colon == text.size() ? secure::Round::mask
                                             : from_name<secure::Round>(text.substr(colon + 1));
     if (!round) throw wrong(fmt::format("\"{}\" is no round", text.substr(colon + 1)));
     out[client] = static_cast<int>(*round);
   }
-  return out;
 }
 
 /// By client: its samples, as a part of the largest client's.
@@ -130,11 +129,22 @@ Aggregation aggregate(const job::Job& job, const AggregationQuestion& question) 
   settings.clients = plan.mesh.dp;
   if (settings.elements == 0) settings.elements = model::parameters_of(job.model);
   const secure::Group group = secure::group_of(settings);
-  Aggregation out{.model = job.model.name,
-                  .cluster = job.cluster.name(),
-                  .fidelity = question.fidelity,
-                  .settings = group.settings,
-                  .leaving = leaving_of(question.leaving, settings.clients)};
+  Aggregation out{
+      .model = job.model.name,
+      .cluster = job.cluster.name(),
+      .fidelity = question.fidelity,
+      .settings = group.settings,
+      .leaving = secure::Leaving(static_cast<std::size_t>(settings.clients), secure::rounds),
+      .timeout = question.timeout};
+  out.silent = out.leaving;
+  add_clients(out.leaving, question.leaving, "--drop", "leaves");
+  add_clients(out.silent, question.silent, "--silent", "falls silent");
+  for (std::size_t client = 0; client < out.silent.size(); ++client) {
+    if (out.silent[client] == secure::rounds) continue;
+    if (out.leaving[client] != secure::rounds)
+      throw InputError(fmt::format("--silent {}: --drop names the client, too", client));
+    out.leaving[client] = out.silent[client];
+  }
   secure::check_leaving(group, out.leaving);
   const std::vector<secure::ClientTraffic> traffic = secure::traffic_of(group, out.leaving);
   const link::LinkedProgram linked =
@@ -149,10 +159,12 @@ Aggregation aggregate(const job::Job& job, const AggregationQuestion& question) 
     }
     const auto senders = secure::senders(out.leaving, static_cast<int>(round)).size();
     of.messages = 2 * static_cast<std::int64_t>(senders);
-    of.seconds = ends[round] - (round == 0 ? 0 : ends[round - 1]);
+    if (std::ranges::find(out.silent, static_cast<int>(round)) != out.silent.end())
+      of.waiting = question.timeout.value;
+    of.seconds = ends[round] - (round == 0 ? 0 : ends[round - 1]) + of.waiting;
+    out.seconds += of.seconds;
     out.bytes += of.up + of.down;
   }
-  out.seconds = ends.back();
   const std::vector<double> weights = weights_of(plan);
   const std::vector<Id> counted =
       secure::senders(out.leaving, static_cast<int>(secure::Round::mask));
@@ -165,7 +177,7 @@ Aggregation aggregate(const job::Job& job, const AggregationQuestion& question) 
   out.error_bound =
       secure::error_bound(static_cast<int>(counted.size()), counted_weights, group.settings.ring);
   if (question.run) {
-    out.run = run_aggregation(group, out.leaving, weights);
+    out.run = run_aggregation(group, {out.leaving, out.silent, out.timeout}, weights);
     check_same_bytes(traffic, out.run->traffic);
     if (!out.run->exact) throw BackendError("the secure sum is not the sum in the clear");
   }
@@ -173,19 +185,21 @@ Aggregation aggregate(const job::Job& job, const AggregationQuestion& question) 
 }
 
 nlohmann::ordered_json to_json(const Aggregation& a) {
-  nlohmann::ordered_json rounds = nlohmann::ordered_json::array(), drops = rounds;
+  nlohmann::ordered_json rounds = nlohmann::ordered_json::array(), drops = rounds, silent = rounds;
   for (std::size_t i = 0; i < a.rounds.size(); ++i) {
     const AggregationRound& round = a.rounds[i];
     rounds.push_back({{"round", name_of(static_cast<secure::Round>(i))},
                       {"messages", round.messages},
                       {"bytes_from_clients", round.up},
                       {"bytes_to_clients", round.down},
-                      {"seconds", round.seconds}});
+                      {"seconds", round.seconds},
+                      {"waiting_seconds", round.waiting}});
   }
   for (std::size_t client = 0; client < a.leaving.size(); ++client)
     if (a.leaving[client] < secure::rounds)
-      drops.push_back(
-          {{"client", client}, {"before", name_of(static_cast<secure::Round>(a.leaving[client]))}});
+      (a.silent[client] < secure::rounds ? silent : drops)
+          .push_back({{"client", client},
+                      {"before", name_of(static_cast<secure::Round>(a.leaving[client]))}});
   nlohmann::ordered_json out{{"schema_version", 1},
                              {"model", a.model},
                              {"cluster", a.cluster},
@@ -197,6 +211,8 @@ nlohmann::ordered_json to_json(const Aggregation& a) {
                              {"clip", a.settings.ring.clip},
                              {"levels", a.settings.ring.levels},
                              {"dropped", std::move(drops)},
+                             {"silent", std::move(silent)},
+                             {"timeout_seconds", a.timeout.value},
                              {"rounds", std::move(rounds)},
                              {"seconds", a.seconds},
                              {"bytes", a.bytes},
@@ -220,8 +236,12 @@ std::string describe(const Aggregation& a) {
       s.ring.clip, s.ring.levels);
   for (std::size_t client = 0; client < a.leaving.size(); ++client)
     if (a.leaving[client] < secure::rounds)
-      out += fmt::format("client {} leaves before round {}\n", client,
-                         name_of(static_cast<secure::Round>(a.leaving[client])));
+      out += fmt::format("client {} {} before round {}{}\n", client,
+                         a.silent[client] < secure::rounds ? "falls silent" : "leaves",
+                         name_of(static_cast<secure::Round>(a.leaving[client])),
+                         a.silent[client] < secure::rounds
+                             ? fmt::format(", the server waits {} for it", to_text(a.timeout))
+                             : "");
   std::vector<std::vector<std::string>> lines{
       {"round", "messages", "from clients", "to clients", "time"}};
   for (std::size_t i = 0; i < a.rounds.size(); ++i) {

@@ -20,6 +20,8 @@ struct AggregationQuestion {
   Fidelity fidelity = Fidelity::fluid;
   secure::Settings settings = {};         // clients: the job's; elements 0: the model's parameters
   std::vector<std::string> leaving = {};  // "2" or "2:unmask": who leaves, and before which round
+  std::vector<std::string> silent = {};   // the same of who falls silent without a word
+  Seconds timeout = Seconds(600);         // for which the server waits for who is silent
   BytesPerSecond mask_rate = {};          // 0: masks take no time
   bool run = false;                       // also really run the round
 };
@@ -27,14 +29,16 @@ struct AggregationQuestion {
 struct AggregationRound {
   std::int64_t messages = 0;
   std::int64_t up = 0, down = 0;  // bytes from and to all clients
-  double seconds = 0;             // simulated, without the rounds before
+  double seconds = 0;             // simulated, without the rounds before; with `waiting`
+  double waiting = 0;             // for clients that are silent
 };
 
 struct Aggregation {
   std::string model = {}, cluster = {};
   Fidelity fidelity = Fidelity::fluid;
   secure::Settings settings = {};
-  secure::Leaving leaving = {};
+  secure::Leaving leaving = {}, silent = {};  // who falls silent leaves, too
+  Seconds timeout = {};
   std::vector<AggregationRound> rounds = {};
   double seconds = 0;
   std::int64_t bytes = 0, bytes_in_the_clear = 0;  // of all messages; without secure aggregation

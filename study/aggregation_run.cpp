@@ -1,8 +1,10 @@
 #include "study/aggregation_run.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include <optional>
 
 #include "engine/base/errors.h"
+#include "engine/base/names.h"
 #include "engine/base/random.h"
 #include "engine/secure/client.h"
 #include "engine/secure/server.h"
@@ -33,7 +36,7 @@ std::vector<float> drawn_weights(const secure::Settings& settings, Id client) {
   return out;
 }
 
-/// Whether all bytes went through; false at the end of the stream.
+/// Whether all bytes went through; false at the end of the stream, or after the socket's timeout.
 bool pass(int socket, unsigned char* bytes, std::size_t size, bool sends) {
   while (size > 0) {
     const ssize_t n =
@@ -62,9 +65,11 @@ std::optional<secure::Message> read_message(int socket, std::size_t most) {
   return out;
 }
 
-/// A client's whole life in its process.
-void be_client(const secure::Group& group, Id me, int leaves, double weight, int socket,
-               std::size_t most) {
+using Clock = std::chrono::steady_clock;
+
+/// A client's whole life in its process. `silent`: it does not end before the server ends it.
+void be_client(const secure::Group& group, Id me, int leaves, bool silent, double weight,
+               int socket, std::size_t most) {
   secure::Client client(group, me);
   secure::Message answer;
   for (int round = 0; round < std::min(leaves, secure::rounds); ++round) {
@@ -89,17 +94,26 @@ void be_client(const secure::Group& group, Id me, int leaves, double weight, int
     if (!got) return;
     answer = std::move(*got);
   }
+  if (silent)
+    while (true) pause();
 }
 
 /// A client's process, and the server's end of its socket.
 class Process {
  public:
+  /// `timeout`: of the server's end.
   template <class Work>
-  explicit Process(const Work& work) {
+  Process(Seconds timeout, const Work& work) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
       throw BackendError(fmt::format("no socket for a client: {}", std::strerror(errno)));
     socket_ = ends[0];
+    const auto whole = static_cast<time_t>(timeout.value);
+    const timeval limit{
+        .tv_sec = whole,
+        .tv_usec = static_cast<suseconds_t>(1e6 * (timeout.value - static_cast<double>(whole)))};
+    for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
+      setsockopt(socket_, SOL_SOCKET, option, &limit, sizeof limit);
     const pid_t parent = getpid();
     std::fflush(nullptr);  // otherwise the child would write the parent's buffers a second time
     pid_ = fork();
@@ -135,6 +149,41 @@ class Process {
   int socket_ = -1;
 };
 
+using Clients = std::vector<std::unique_ptr<Process>>;
+
+/// Waits until every client has begun to speak or has ended, or no other one has for `timeout`.
+/// Returns who is silent, by client.
+std::vector<bool> silent_ones(const Clients& clients, Seconds timeout) {
+  std::vector<bool> silent(clients.size());
+  std::vector<pollfd> waiting;
+  std::vector<Id> who;
+  for (Id id = 0; id < clients.size(); ++id) {
+    if (!clients[id]) continue;
+    silent[id] = true;
+    waiting.push_back({.fd = clients[id]->socket(), .events = POLLIN, .revents = 0});
+    who.push_back(id);
+  }
+  const auto patience =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout.value));
+  auto deadline = Clock::now() + patience;
+  while (!waiting.empty()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto most = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
+    if (poll(waiting.data(), waiting.size(), most) <= 0) {
+      if (Clock::now() >= deadline) break;
+      continue;
+    }
+    for (std::size_t i = waiting.size(); i-- > 0;) {
+      if (waiting[i].revents == 0) continue;
+      silent[who[i]] = false;
+      waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+      who.erase(who.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    deadline = Clock::now() + patience;
+  }
+  return silent;
+}
+
 /// What the sum and the mean should be, from the same draws.
 void compare(AggregationRun& out, const secure::Group& group, const std::vector<double>& weights,
              const secure::Server& server, const std::vector<float>& mean) {
@@ -159,23 +208,34 @@ void compare(AggregationRun& out, const secure::Group& group, const std::vector<
 
 }  // namespace
 
-AggregationRun run_aggregation(const secure::Group& group, const secure::Leaving& leaving,
+AggregationRun run_aggregation(const secure::Group& group, const Taking& part,
                                const std::vector<double>& weights) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   // Nobody sends more in one message: levels, a mean, or keys and shares of all others.
   const auto most = static_cast<std::size_t>(4 * group.settings.elements +
                                              128 * std::int64_t{group.settings.clients});
   AggregationRun out;
-  out.traffic.resize(leaving.size());
-  std::vector<std::unique_ptr<Process>> clients;
-  for (Id id = 0; id < leaving.size(); ++id)
-    clients.push_back(std::make_unique<Process>(
-        [&](int socket) { be_client(group, id, leaving[id], weights[id], socket, most); }));
+  out.traffic.resize(part.leaving.size());
+  Clients clients;
+  for (Id id = 0; id < part.leaving.size(); ++id)
+    clients.push_back(std::make_unique<Process>(part.timeout, [&](int socket) {
+      be_client(group, id, part.leaving[id], part.silent[id] < secure::rounds, weights[id], socket,
+                most);
+    }));
   secure::Server server(group, weights);
   std::vector<float> mean;
   for (std::size_t round = 0; round < secure::rounds; ++round) {
+    const std::vector<bool> silent = silent_ones(clients, part.timeout);
     for (Id id = 0; id < clients.size(); ++id) {
       if (!clients[id]) continue;
+      if (silent[id]) {
+        if (part.silent[id] > static_cast<int>(round))
+          throw BackendError(fmt::format(
+              "client {} sent nothing for {} in round {}: give it more time with --timeout", id,
+              to_text(part.timeout), name_of(static_cast<secure::Round>(round))));
+        clients[id].reset();
+        continue;
+      }
       const std::optional<secure::Message> message = read_message(clients[id]->socket(), most);
       if (!message) {
         clients[id].reset();
@@ -192,7 +252,7 @@ AggregationRun run_aggregation(const secure::Group& group, const secure::Leaving
         clients[id].reset();
     }
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const std::chrono::duration<double> took = Clock::now() - begin;
   out.seconds = took.count();
   compare(out, group, weights, server, mean);
   return out;

@@ -8,6 +8,7 @@
 #include "cli/console/command.h"
 #include "cli/console/json_out.h"
 #include "engine/base/errors.h"
+#include "engine/base/limits.h"
 #include "engine/base/names.h"
 #include "study/aggregation.h"
 #include "study/load.h"
@@ -17,7 +18,7 @@ namespace rehearse::cli {
 namespace {
 
 struct Options {
-  std::string job = {}, fidelity = "fluid", mask_rate = {};
+  std::string job = {}, fidelity = "fluid", mask_rate = {}, timeout = "10min";
   study::AggregationQuestion question = {};
 };
 
@@ -29,6 +30,11 @@ int run_aggregate(const Context& context, const Options& options) {
     if (question.mask_rate.value <= 0)
       throw InputError(fmt::format("--mask-rate {}: must be above 0", options.mask_rate));
   }
+  question.timeout = parse_seconds(options.timeout);
+  if (const Limits& limits = limits::patience;
+      question.timeout.value < limits.least || question.timeout.value > limits.most)
+    throw InputError(fmt::format("--timeout {}: must be from {} to {}", options.timeout,
+                                 to_text(Seconds(limits.least)), to_text(Seconds(limits.most))));
   const study::Aggregation found = aggregate(study::load(options.job, context.set), question);
   if (context.json)
     std::cout << text_of(with_header(context, to_json(found)));
@@ -76,6 +82,16 @@ void add_aggregate(CLI::App& app, Context& context) {
       ->type_name("CLIENT[:ROUND]")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--silent", options->question.silent,
+                   "A client falls silent, before the round mask or the one named; may be repeated")
+      ->type_name("CLIENT[:ROUND]")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--timeout", options->timeout, "For which the server waits for a silent client")
+      ->type_name("TIME")
+      ->capture_default_str();
   command
       ->add_option("--mask-rate", options->mask_rate,
                    "Masks that a rank makes in a second, as in 1GB/s")

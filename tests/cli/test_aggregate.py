@@ -1,5 +1,6 @@
 """`rehearse aggregate`: predicted and really run rounds of secure aggregation, with clients that leave; bytes, times and refusals."""
 
+import pytest
 from cli_test_case import CliTestCase
 
 JOB = """model.name = "gpt-tiny"
@@ -56,6 +57,27 @@ class Aggregate(CliTestCase):
         self.assertAlmostEqual(more[1], 14 * size / 1e6, places=6)  # seven, and seven of the client that left
         self.assertLess(self.found("--mask-rate", "1MB/s", "--neighbours", 2)["seconds"], plain["seconds"])
 
+    def test_the_server_waits_for_silent_clients(self):
+        plain, dropped = self.found("--drop", 2), self.found("--silent", 2, "--timeout", "90s")
+        self.assertEqual([one["waiting_seconds"] for one in dropped["rounds"]], [0, 0, 90, 0])
+        self.assertAlmostEqual(dropped["seconds"], plain["seconds"] + 90)
+        self.assertEqual((dropped["dropped"], dropped["silent"]), ([], [{"client": 2, "before": "mask"}]))
+        out = self.rehearse("aggregate", self.job(JOB), "--silent", "2:unmask").stdout
+        self.assertIn("client 2 falls silent before round unmask, the server waits 10 min for it", out)
+
+    @pytest.mark.soak  # a client that answers must do so within the timeout
+    def test_real_rounds_go_on_without_silent_clients(self):
+        found = self.found("--run", "--silent", 1, "--silent", 2, "--threshold", 5, "--timeout", "5s")
+        self.assertEqual(found["run"]["clients_in_the_sum"], 6)
+        self.assertTrue(found["run"]["sum_is_exact"])
+        # Both fall silent before the same round, and the server waits once.
+        self.assertTrue(5 < found["run"]["seconds"] < 10, found["run"]["seconds"])
+
+    @pytest.mark.soak
+    def test_a_client_that_needs_too_long_is_named(self):
+        done = self.rehearse("aggregate", self.job(JOB), "--run", "--elements", 1 << 26, "--timeout", "1ms", expect=1)
+        self.assertRegex(done.stderr, r"client \d sent nothing for 1 ms in round \w+: .*--timeout")
+
     def test_text(self):
         out = self.rehearse("aggregate", self.job(JOB), "--drop", "2", "--run").stdout
         for words in ("secure sum of 8 clients", "client 2 leaves before round mask", "the sum of 7 clients equals that in the clear"):
@@ -80,3 +102,7 @@ class Aggregate(CliTestCase):
         refused("--drop", "1", "--drop", "1:share", says=["named twice"])
         refused("--drop", "1", "--drop", "2", "--drop", "3", says=["--drop", "5 shares remain", "6 are needed"])
         refused("--mask-rate", "0GB/s", says=["--mask-rate", "above 0"])
+        refused("--silent", "9", says=["--silent 9", "last client is 7"])
+        refused("--silent", "1", "--drop", "1", says=["--silent 1", "--drop names"])
+        refused("--timeout", "0s", says=["--timeout 0s", "from 1 ms"])
+        refused("--timeout", "5", says=["5", "s"])
