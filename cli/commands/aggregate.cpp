@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/console/command.h"
+#include "cli/console/duration.h"
 #include "cli/console/json_out.h"
 #include "engine/base/errors.h"
 #include "engine/base/limits.h"
@@ -30,11 +31,7 @@ int run_aggregate(const Context& context, const Options& options) {
     if (question.mask_rate.value <= 0)
       throw InputError(fmt::format("--mask-rate {}: must be above 0", options.mask_rate));
   }
-  question.timeout = parse_seconds(options.timeout);
-  if (const Limits& limits = limits::patience;
-      question.timeout.value < limits.least || question.timeout.value > limits.most)
-    throw InputError(fmt::format("--timeout {}: must be from {} to {}", options.timeout,
-                                 to_text(Seconds(limits.least)), to_text(Seconds(limits.most))));
+  question.timeout = duration_of("--timeout", options.timeout, limits::patience);
   const study::Aggregation found = aggregate(study::load(options.job, context.set), question);
   if (context.json)
     std::cout << text_of(with_header(context, to_json(found)));
@@ -76,18 +73,19 @@ void add_aggregate(CLI::App& app, Context& context) {
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 33))
       ->capture_default_str();
-  command
-      ->add_option("--drop", options->question.leaving,
-                   "A client leaves, before the round mask or the one named; may be repeated")
-      ->type_name("CLIENT[:ROUND]")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command
-      ->add_option("--silent", options->question.silent,
-                   "A client falls silent, before the round mask or the one named; may be repeated")
-      ->type_name("CLIENT[:ROUND]")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  const auto add_clients = [&](const char* option, std::vector<std::string>& clients,
+                               const char* does) {
+    command
+        ->add_option(option, clients,
+                     fmt::format("A client {}, before the round mask or the one named; may be "
+                                 "repeated",
+                                 does))
+        ->type_name("CLIENT[:ROUND]")
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+  add_clients("--drop", options->question.leaving, "leaves");
+  add_clients("--silent", options->question.silent, "falls silent");
   command
       ->add_option("--timeout", options->timeout, "For which the server waits for a silent client")
       ->type_name("TIME")

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/console/duration.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
 #include "cli/console/teller.h"
@@ -51,8 +52,6 @@ std::string plus_minus(const execution::Spread& g) {
     out += fmt::format(" +- {} (95%, {} seeds)", fixed(100 * g.ci95, 2), g.values.size());
   return out;
 }
-
-std::string days(Seconds s) { return fmt::format("{:.4g} d", s.value / 86400); }
 
 std::string checkpoint_text(const study::LongRun& run) {
   const goodput::Setting& s = run.setting;
@@ -198,15 +197,7 @@ CLI::Option* add_duration(CLI::App& command, std::string& duration) {
 }
 
 Seconds parse_duration(const std::string& text) {
-  Seconds out;
-  try {
-    out = parse_seconds(text);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--duration: {}", error.what()));
-  }
-  if (out.value < limits::long_run.least || out.value > limits::long_run.most)
-    throw InputError(fmt::format("--duration {}: must be from 1 min to 3650 d", text));
-  return out;
+  return duration_of("--duration", text, limits::long_run);
 }
 
 int run_long(const Context& context, const StudyFlags& flags, const LongRunFlags& how) {

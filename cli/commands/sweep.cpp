@@ -14,12 +14,14 @@
 #include "cli/batch/batch_system.h"
 #include "cli/commands/sweep_on.h"
 #include "cli/console/command.h"
+#include "cli/console/duration.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
+#include "engine/base/limits.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/table.h"
@@ -65,11 +67,7 @@ std::optional<SweepOn> read_on(const Options& options) {
               .jobs = options.jobs};
   for (const std::string& text : options.on_arguments)
     for (std::string& word : words_of(text, "--on-args")) out.arguments.push_back(std::move(word));
-  try {
-    if (!options.wait.empty()) out.wait = parse_seconds(options.wait);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--wait: {}", error.what()));
-  }
+  if (!options.wait.empty()) out.wait = duration_of("--wait", options.wait, limits::patience);
   return out;
 }
 

@@ -1,0 +1,24 @@
+#include "cli/console/duration.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/errors.h"
+
+namespace rehearse::cli {
+
+std::string days(Seconds s) { return fmt::format("{:.4g} d", s.value / 86400); }
+
+Seconds duration_of(const char* option, const std::string& text, const Limits& limits) {
+  Seconds out;
+  try {
+    out = parse_seconds(text);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: {}", option, error.what()));
+  }
+  if (out.value < limits.least || out.value > limits.most)
+    throw InputError(fmt::format("{} {}: must be from {} to {}", option, text,
+                                 to_text(Seconds(limits.least)), days(Seconds(limits.most))));
+  return out;
+}
+
+}  // namespace rehearse::cli

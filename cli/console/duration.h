@@ -1,0 +1,16 @@
+// Durations that options of the command line state.
+#pragma once
+#include <string>
+
+#include "engine/base/config.h"
+#include "engine/base/units.h"
+
+namespace rehearse::cli {
+
+/// "54 d"
+std::string days(Seconds s);
+/// The duration that `option` states, as in 90s or 54d. Throws InputError that names the option
+/// when the text is none or outside the limits, in seconds.
+Seconds duration_of(const char* option, const std::string& text, const Limits& limits);
+
+}  // namespace rehearse::cli
