@@ -36,12 +36,15 @@ std::vector<float> drawn_weights(const secure::Settings& settings, Id client) {
   return out;
 }
 
-/// Whether all bytes went through; false at the end of the stream, or after the socket's timeout.
+/// Whether all bytes went through; false at the end of the stream. Throws BackendError when the
+/// other side stops within a message for longer than the socket's timeout.
 bool pass(int socket, unsigned char* bytes, std::size_t size, bool sends) {
   while (size > 0) {
     const ssize_t n =
         sends ? send(socket, bytes, size, MSG_NOSIGNAL) : recv(socket, bytes, size, 0);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN)
+      throw BackendError("a client stopped within a message: give it more time with --timeout");
     if (n <= 0) return false;
     bytes += n;
     size -= static_cast<std::size_t>(n);
