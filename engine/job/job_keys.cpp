@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/errors.h"
 #include "engine/base/heartbeat.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
@@ -86,9 +87,11 @@ class StatedFields {
       member = from_name<E>(*name);
     }
   }
-  /// No job states the others: names and lists.
+  /// No job states names and lists by a rule.
   template <class T>
-  void read(const char*, T&, const plan::Rule&) const {}
+  void read(const char* key, T&, const plan::Rule&) const {
+    throw ProgramError(fmt::format("no reader for a key like {}", key));
+  }
 
   const Config& c_;
   plan::Section which_;

@@ -93,7 +93,6 @@ class FieldTexts {
 
  private:
   static std::string text(const std::string& value) { return quote(value); }
-  static std::string text(bool value) { return value ? "true" : "false"; }
   static std::string text(Seconds value) { return text(value.value); }
   template <class Number>
     requires std::is_arithmetic_v<Number>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <concepts>
 #include <type_traits>
 
 #include "engine/base/errors.h"
@@ -104,15 +103,14 @@ ReadBy read_by(plan::Readers readers) {
   return {[](const Combines&) { return true; }, ""};
 }
 
-std::string text_of(bool value) { return value ? "true" : "false"; }
-std::string text_of(double value) { return fmt::format("{}", value); }
 template <class Dim>
 std::string text_of(Quantity<Dim> value) {
   return to_text(value);
 }
-template <std::integral I>
-std::string text_of(I value) {
-  return std::to_string(value);
+template <class Number>
+  requires std::is_arithmetic_v<Number>
+std::string text_of(Number value) {
+  return fmt::format("{}", value);
 }
 template <class E>
   requires std::is_enum_v<E>

@@ -50,8 +50,6 @@ Devices(Ids&) -> Devices<Ids>;
 inline constexpr Limits natural = between(0, std::numeric_limits<int>::max());
 inline constexpr Limits positive = between(1, std::numeric_limits<int>::max());
 inline constexpr Limits fraction = {.least = 0, .most = 1, .open = true};
-/// Steps after which a method begins to compress, above any real training.
-inline constexpr Limits steps = between(0, 1 << 30);
 
 /// Calls `field(key, member, rule)` for every field, in the order of plan files. `P`: Plan, const
 /// or not.
@@ -77,15 +75,14 @@ void each_field(P& plan, Visitor&& field) {
   auto& [save_every, save_to, save_group] = checkpoints;
 
   constexpr auto in_method = Section::method;
+  constexpr int most_steps = 1 << 30;  // after which a method compresses: above any real training
   const auto of = [](Readers readers, Limits limits = {}) {
     return Rule{.limits = limits, .section = Section::method, .readers = readers};
   };
   field("method", method, Rule{.stated = true});
-  for (auto* axis : {&pp, &dp, &tp})
-    field(axis == &pp   ? "pp"
-          : axis == &dp ? "dp"
-                        : "tp",
-          *axis, Rule{.limits = positive, .stated = true});
+  field("pp", pp, Rule{.limits = positive, .stated = true});
+  field("dp", dp, Rule{.limits = positive, .stated = true});
+  field("tp", tp, Rule{.limits = positive, .stated = true});
   field("cp", cp, Rule{.limits = positive});
   field("context", context, Rule{.stated = cp > 1, .section = in_method});
   field("order", order, Rule{.stated = true});
@@ -137,8 +134,8 @@ void each_field(P& plan, Visitor&& field) {
   field("error_feedback", error_feedback, of(Readers::compressed));
   field("rank", rank, of(Readers::low_rank, between(1, 1024)));
   field("warm_start", warm_start, of(Readers::low_rank));
-  field("start", start, of(Readers::low_rank, steps));
-  field("freeze", freeze, of(Readers::freezing, between(1, steps.most)));
+  field("start", start, of(Readers::low_rank, between(0, most_steps)));
+  field("freeze", freeze, of(Readers::freezing, between(1, most_steps)));
   field("cycle_time", cycle_time, of(Readers::cycles, between(0, 1)));
   field("response_cache", response_cache, of(Readers::cycles, between(0, 1 << 20)));
   field("fused_after", fused_after, Rule{.limits = natural});

@@ -20,7 +20,7 @@
 namespace rehearse::program {
 namespace {
 
-/// Appends to a text. A program has as many refs as all else, and its hash is that of its text.
+/// Appends to a text, so that an op of many refs is not copied for each of them.
 template <class... Args>
 void append(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
   fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);

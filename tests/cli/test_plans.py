@@ -4,6 +4,7 @@ This file writes plans, with their hashes, according to docs/plans.md, independe
 """
 
 import json
+import tomllib
 
 from cli_test_case import ROOT, CliTestCase
 from cli_test_train_data import TOKENS
@@ -69,6 +70,19 @@ def plan_text(cluster_hash, devices, model=TINY, **changes):
     digest = fnv1a(table("made_for", made_for) + plan)
     named = made_for | {"model": "a model", "cluster": "a cluster"}
     return f'version = 1\nhash = "{digest}"\n' + table("made_for", named) + plan + table("why", why)
+
+
+class Fields(CliTestCase):
+    def test_the_object_and_the_file_have_the_same_keys(self):
+        """The file leaves out keys at their default; the object has all of them."""
+        path = self.tmp / "plan.toml"
+        plan = self.json("plan", ROOT / "experiments/paper-ddp.toml", "--no-rescore", "-o", path)["plan"]
+        stated = tomllib.loads(path.read_text())["plan"]
+        stated["bucket"] = stated.pop("bucket_bytes")
+        self.assertEqual(stated.keys() - plan.keys(), set())
+        for key, value in plan.items():
+            if key in stated and key not in ("stages", "reduction", "coding"):
+                self.assertEqual(stated[key], value, key)
 
 
 class MicroBatch(CliTestCase):
