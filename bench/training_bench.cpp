@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "bench/figure.h"
-#include "engine/base/data_dir.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
 #include "runtime/control/environment.h"
@@ -138,18 +137,15 @@ int main(int argc, char** argv) {
       return argc > i ? std::atoi(argv[i]) : otherwise;
     };
     const std::vector<int> sizes = {argument(1, 128), argument(2, 2), argument(3, 6)};
-    if (runtime::launched()) {
-      be_rank(argv[4], sizes[0], sizes[1], sizes[2]);
-      return 0;
-    }
     std::string folder = (fs::temp_directory_path() / "rehearse-bench-XXXXXX").string();
     if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no temporary folder");
     fs::create_directories(fs::path(folder) / "many");
     write_tokens(fs::path(folder) / "many", 200'000, 50257);
-    const int status = runtime::launch({own_path(), std::to_string(sizes[0]),
-                                        std::to_string(sizes[1]), std::to_string(sizes[2]), folder},
-                                       {2, Seconds(5)})
-                           .status;
+    const auto rank = [&] {
+      be_rank(folder, sizes[0], sizes[1], sizes[2]);
+      return 0;
+    };
+    const int status = runtime::launch(rank, {2, Seconds(5)}).status;
     fs::remove_all(folder);
     return status;
   } catch (const std::exception& error) {

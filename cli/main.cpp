@@ -10,8 +10,8 @@
 #include <string>
 
 #include "cli/console/command.h"
+#include "cli/console/guarded.h"
 #include "cli/console/parse_errors.h"
-#include "engine/base/errors.h"
 
 namespace rehearse::cli {
 
@@ -29,33 +29,6 @@ CLI::Option* add_job(CLI::App& command, std::string& path) {
 }
 
 namespace {
-
-/// Prints the error message and returns `status`.
-int complain(int status, const std::string& message) {
-  std::cout.flush();
-  fmt::print(stderr, "rehearse: {}\n", message);
-  return status;
-}
-
-/// Runs the chosen subcommand and returns the exit status.
-int run(const Context& context) {
-  try {
-    const int status = context.run();
-    std::cout.flush();
-    if (!std::cout) return complain(failed, "standard output: cannot be written");
-    return status;
-  } catch (const InputError& e) {
-    return complain(refused, e.what());
-  } catch (const ProgramError& e) {
-    return complain(refused, std::string("the program is wrong: ") + e.what());
-  } catch (const BackendError& e) {
-    return complain(failed, e.what());
-  } catch (const std::bad_alloc&) {
-    return complain(failed, "out of memory");
-  } catch (const std::exception& e) {
-    return complain(failed, std::string("internal error: ") + e.what());
-  }
-}
 
 int main_of(int argc, char** argv) {
   Context context{.version = REHEARSE_VERSION};
@@ -101,7 +74,7 @@ int main_of(int argc, char** argv) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
     return complain(refused, explain(app, e));
   }
-  return run(context);
+  return guarded(context.run);
 }
 
 }  // namespace

@@ -107,9 +107,8 @@ std::map<int, pid_t> ranks_of(pid_t launcher) {
   std::map<int, pid_t> ranks;
   std::istringstream children(text_in(fmt::format("/proc/{0}/task/{0}/children", launcher)));
   for (pid_t child = 0; children >> child;) {
-    std::istringstream variables(text_in(fmt::format("/proc/{}/environ", child)));
-    for (std::string one; std::getline(variables, one, '\0');)
-      if (one.starts_with("RANK=")) ranks[std::stoi(one.substr(5))] = child;
+    const std::string name = text_in(fmt::format("/proc/{}/comm", child));
+    if (int rank = 0; std::sscanf(name.c_str(), "rehearse r%d", &rank) == 1) ranks[rank] = child;
   }
   return ranks;
 }

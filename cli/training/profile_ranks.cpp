@@ -4,21 +4,23 @@
 
 #include <optional>
 
+#include "cli/console/guarded.h"
 #include "cli/console/teller.h"
-#include "cli/training/launch_ranks.h"
 #include "engine/base/names.h"
 #include "engine/job/job.h"
 #include "engine/model/model.h"
 #include "runtime/control/environment.h"
+#include "runtime/control/launcher.h"
 #include "runtime/device/load_device.h"
 #include "runtime/profiling/profiler.h"
 
 namespace rehearse::cli {
 
-int profile_ranks(const Context& context, const ProfileOptions& options, ProfileWriter* write) {
-  runtime::check_device(options.device);
-  const model::ModelSpec model = model::load_model(options.model, options.seq_len);
-  if (options.nproc > 0) return start_ranks(context.arguments, {.nproc = options.nproc}).status;
+namespace {
+
+/// The part of one rank.
+int measure(const Context& context, const ProfileOptions& options, const model::ModelSpec& model,
+            ProfileWriter* write) {
   runtime::ProfileSettings settings;
   settings.samples = options.samples;
   settings.tensor_parallel = options.tp;
@@ -39,6 +41,16 @@ int profile_ranks(const Context& context, const ProfileOptions& options, Profile
   teller.reset();
   if (environment.rank == 0) write(context, options, profile);
   return good;
+}
+
+}  // namespace
+
+int profile_ranks(const Context& context, const ProfileOptions& options, ProfileWriter* write) {
+  runtime::check_device(options.device);
+  const model::ModelSpec model = model::load_model(options.model, options.seq_len);
+  const auto rank = [&] { return measure(context, options, model, write); };
+  if (options.nproc == 0) return rank();
+  return runtime::launch([&] { return guarded(rank); }, {.nproc = options.nproc}).status;
 }
 
 }  // namespace rehearse::cli

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "cli/training/check_recovery.h"
-#include "cli/training/launch_ranks.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/faults/trace_file.h"
@@ -68,7 +67,7 @@ class Recovery {
   Recovery(const Context& context, const TrainFlags& options, const job::Job& job)
       : context_(context), options_(options), job_(job), start_{.ranks = options.nproc} {}
 
-  int run() {
+  int run(const runtime::RankWork& rank) {
     runtime::LaunchOptions launch{.nproc = options_.nproc};
     if (elastic()) {
       const auto [least, most] = node_range(options_.nnodes);
@@ -90,7 +89,7 @@ class Recovery {
       launch.recover = [this](const runtime::Launched& ended) { return next(ended); };
       launch.began = [this](std::int64_t step, double down_s) { note(step, down_s); };
     }
-    const int status = start_ranks(context_.arguments, launch).status;
+    const int status = runtime::launch(rank, launch).status;
     if (pending_) note(pending_->from_step, {});
     return status;
   }
@@ -343,11 +342,12 @@ std::pair<int, int> node_range(const std::string& nnodes) {
   return range;
 }
 
-int launch_and_recover(const Context& context, const TrainFlags& options, const job::Job& job) {
+int launch_and_recover(const Context& context, const TrainFlags& options, const job::Job& job,
+                       const runtime::RankWork& rank) {
   const bool elastic = !options.nnodes.empty();
   check_policy(job, elastic);
   check_slow_rank(job, job.recovery.restarts > 0 && !elastic);
-  return Recovery(context, options, job).run();
+  return Recovery(context, options, job).run(rank);
 }
 
 }  // namespace rehearse::cli

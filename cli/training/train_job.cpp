@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/console/files.h"
+#include "cli/console/guarded.h"
 #include "cli/console/json_out.h"
 #include "cli/console/teller.h"
 #include "cli/training/after_warm_up.h"
@@ -89,36 +90,6 @@ void write_variances(const std::string& path, const job::Job& job,
   if (!quiet && !variances.empty())
     fmt::print("{}: variances of {} layers over {} steps\n", path, variances.size(),
                variances.front().steps);
-}
-
-int launch_all(const Context& context, const TrainFlags& options) {
-  // Errors are found here, before ranks start, so that they are printed once.
-  auto teller = std::make_unique<Teller>(context);
-  const int ranks = options.nproc * node_range(options.nnodes).second;
-  const auto [job, run] = prepare_run(context, options, ranks, teller.get());
-  teller->say("checking the program");
-  check_weights(job, options);
-  if (options.rehearsed) study::check_rehearsal(job);
-  replayed_faults(job);
-  // A node may come while the run is in train.out.
-  if (options.nnodes.empty() && !options.resume && !options.overwrite && !job.train.out.empty())
-    runtime::check_unused(job.train.out);
-  planner::fitting_program(job);
-  if (job.plan.mesh.world_size() != ranks)
-    throw InputError(fmt::format(
-        "--nproc {}: the job has {} ranks (pp {} x dp {}{} x tp {}{}); start "
-        "as many, or set cluster.world_size",
-        ranks, job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp,
-        job.plan.mesh.cp > 1 ? fmt::format(" x cp {}", job.plan.mesh.cp) : "", job.plan.mesh.tp,
-        job.plan.mesh.servers > 0 ? fmt::format(" + {} servers", job.plan.mesh.servers) : ""));
-  if (run.warms_up) {
-    job::Job first = job;
-    first.plan = run.first;
-    planner::fitting_program(first);
-    study::check_migration(job, run.first);
-  }
-  teller.reset();  // from here on the ranks print
-  return launch_and_recover(context, options, job);
 }
 
 nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary& s) {
@@ -260,6 +231,40 @@ int run_starts(const Context& context, const TrainFlags& options, const runtime:
 int run_rank(const Context& context, const TrainFlags& options) {
   if (const auto agent = runtime::Agent::of_process()) return run_starts(context, options, *agent);
   return status_of(run_start(context, options, runtime::detect_environment(), nullptr));
+}
+
+int launch_all(const Context& context, const TrainFlags& options) {
+  // Errors are found here, before ranks start, so that they are printed once.
+  auto teller = std::make_unique<Teller>(context);
+  const int ranks = options.nproc * node_range(options.nnodes).second;
+  const auto [job, run] = prepare_run(context, options, ranks, teller.get());
+  teller->say("checking the program");
+  check_weights(job, options);
+  if (options.rehearsed) study::check_rehearsal(job);
+  replayed_faults(job);
+  // A node may come while the run is in train.out.
+  if (options.nnodes.empty() && !options.resume && !options.overwrite && !job.train.out.empty())
+    runtime::check_unused(job.train.out);
+  planner::fitting_program(job);
+  if (job.plan.mesh.world_size() != ranks)
+    throw InputError(fmt::format(
+        "--nproc {}: the job has {} ranks (pp {} x dp {}{} x tp {}{}); start "
+        "as many, or set cluster.world_size",
+        ranks, job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp,
+        job.plan.mesh.cp > 1 ? fmt::format(" x cp {}", job.plan.mesh.cp) : "", job.plan.mesh.tp,
+        job.plan.mesh.servers > 0 ? fmt::format(" + {} servers", job.plan.mesh.servers) : ""));
+  if (run.warms_up) {
+    job::Job first = job;
+    first.plan = run.first;
+    planner::fitting_program(first);
+    study::check_migration(job, run.first);
+  }
+  teller.reset();  // from here on the ranks print
+  TrainFlags of_rank = options;
+  of_rank.nproc = 0;
+  of_rank.nnodes.clear();
+  return launch_and_recover(context, options, job,
+                            [&] { return guarded([&] { return run_rank(context, of_rank); }); });
 }
 
 }  // namespace

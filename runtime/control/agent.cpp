@@ -13,6 +13,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "runtime/control/rank_process.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -117,8 +118,6 @@ std::optional<Agent> Agent::of_process(const Variables& look_up) {
     throw InputError(fmt::format("environment variable {}: \"{}\" is not what a launcher sets",
                                  variable, *text));
   Agent agent;
-  // Processes that this one starts (the planner of adaptive runs) get none of the descriptors.
-  for (int i = 0; i < 3; ++i) fcntl(numbers[static_cast<std::size_t>(i)], F_SETFD, FD_CLOEXEC);
   unsetenv(variable);
   std::signal(drain_signal, SIG_IGN);  // until training listens to it
   agent.line_ = Fd(numbers[0]);
@@ -140,6 +139,7 @@ Environment Agent::environment_of(const Assignment& a) const {
   const bool first = a.rank == 0;
   const Fd none(first ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC));
   dup2(first ? output_.get() : none.get(), STDOUT_FILENO);
+  name_process(a.rank);
   return {.rank = a.rank,
           .world_size = a.world_size,
           .local_rank = a.local_rank,

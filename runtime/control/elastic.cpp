@@ -18,10 +18,10 @@ constexpr Seconds look_every = Seconds(0.1);
 
 class Elastic {
  public:
-  Elastic(const std::vector<std::string>& arguments, const LaunchOptions& options)
+  Elastic(const RankWork& work, const LaunchOptions& options)
       : options_(options),
         how_(*options.elastic),
-        ranks_(arguments, options),
+        ranks_(work, options),
         nodes_(how_.folder, options.nproc, ranks_.address(), ranks_.port(), how_.silence),
         last_(nodes_.self().start) {
     if (!secret_of()) ranks_.use(nodes_.secret());
@@ -227,8 +227,8 @@ class Elastic {
 
 }  // namespace
 
-Launched launch_elastic(const std::vector<std::string>& arguments, const LaunchOptions& options) {
-  return Elastic(arguments, options).run();
+Launched launch_elastic(const RankWork& work, const LaunchOptions& options) {
+  return Elastic(work, options).run();
 }
 
 }  // namespace rehearse::runtime

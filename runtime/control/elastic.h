@@ -1,8 +1,5 @@
 // A launcher among others of an elastic run. Nodes may come while it runs, and go.
 #pragma once
-#include <string>
-#include <vector>
-
 #include "runtime/control/launcher.h"
 
 namespace rehearse::runtime {
@@ -13,6 +10,6 @@ namespace rehearse::runtime {
 /// - When a rank or a launcher has died, a start with the nodes that are left follows. With fewer
 ///   than `least` the run waits for others, for `patience`, and then ends with status 1.
 /// - The launcher whose name is lowest leads; when it dies, the next one.
-Launched launch_elastic(const std::vector<std::string>& arguments, const LaunchOptions& options);
+Launched launch_elastic(const RankWork& work, const LaunchOptions& options);
 
 }  // namespace rehearse::runtime

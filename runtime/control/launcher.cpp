@@ -13,8 +13,8 @@ namespace rehearse::runtime {
 namespace {
 
 /// A run with one launcher.
-Launched launch_here(const std::vector<std::string>& arguments, const LaunchOptions& options) {
-  LocalRanks ranks(arguments, options);
+Launched launch_here(const RankWork& work, const LaunchOptions& options) {
+  LocalRanks ranks(work, options);
   try {
     ranks.start_all();
     while (true) {
@@ -36,10 +36,10 @@ Launched launch_here(const std::vector<std::string>& arguments, const LaunchOpti
 
 }  // namespace
 
-Launched launch(const std::vector<std::string>& arguments, const LaunchOptions& options) {
+Launched launch(const RankWork& work, const LaunchOptions& options) {
   if (options.nproc < 1)
     throw InputError(fmt::format("--nproc {}: at least one process is needed", options.nproc));
-  return options.elastic ? launch_elastic(arguments, options) : launch_here(arguments, options);
+  return options.elastic ? launch_elastic(work, options) : launch_here(work, options);
 }
 
 bool launched() { return process_variable("REHEARSE_LISTENER").has_value(); }

@@ -1,4 +1,4 @@
-// `--nproc N`: starts N local ranks of this program with torchrun's variables and watches them. The
+// `--nproc N`: starts N local ranks with torchrun's variables and watches them. The
 // launcher listens on a free port itself and rank 0 inherits the socket, so no port is guessed.
 // Ranks are killed when the launcher dies (PR_SET_PDEATHSIG).
 //
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/units.h"
+#include "runtime/control/rank_process.h"
 
 namespace rehearse::runtime {
 
@@ -74,8 +75,8 @@ struct LaunchOptions {
   std::function<void(std::int64_t step, double down_s)> began = {};
 };
 
-/// Runs `arguments` (the program, found as execvp does, then its arguments without --nproc) as N
-/// ranks and waits for them. Call it before the process has threads.
+/// Runs `work` as N ranks, each a process of its own (runtime/control/rank_process.h), and waits
+/// for them. Call it before the process has threads or has used a GPU: a fork can use neither.
 /// - Output: standard error of rank k > 0 is passed on line by line after "[rank k] "; its standard
 ///   output is dropped. A line that begins with "rehearse: " is an error and is shown once, also
 ///   when several ranks write it.
@@ -92,7 +93,7 @@ struct LaunchOptions {
 /// launcher starts at most nproc. `recover` is called by one launcher, also for the first start.
 /// Throws InputError when nproc < 1, BackendError when a rank cannot be started. An error that
 /// `recover` throws ends all processes.
-Launched launch(const std::vector<std::string>& arguments, const LaunchOptions& options);
+Launched launch(const RankWork& work, const LaunchOptions& options);
 
 /// True in a process that `launch` started.
 bool launched();

@@ -24,8 +24,8 @@ constexpr std::size_t nobody = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
-LocalRanks::LocalRanks(const std::vector<std::string>& arguments, const LaunchOptions& options)
-    : arguments_(arguments),
+LocalRanks::LocalRanks(const RankWork& work, const LaunchOptions& options)
+    : work_(work),
       options_(options),
       listener_(listen_on(0, options.elastic && options.elastic->most > 1
                                  ? address_for_other_hosts(options.elastic->interface)
@@ -34,7 +34,7 @@ LocalRanks::LocalRanks(const std::vector<std::string>& arguments, const LaunchOp
       ranks_(options.nproc) {}
 
 RankProcess& LocalRanks::start(int rank, int ranks, bool stands_by) {
-  return processes_.emplace_back(start_process({.arguments = arguments_,
+  return processes_.emplace_back(start_process({.work = work_,
                                                 .rank = rank,
                                                 .world_size = ranks,
                                                 .listener = listener_.get(),

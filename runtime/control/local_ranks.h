@@ -17,7 +17,7 @@ namespace rehearse::runtime {
 class LocalRanks {
  public:
   /// Both must outlive this object.
-  LocalRanks(const std::vector<std::string>& arguments, const LaunchOptions& options);
+  LocalRanks(const RankWork& work, const LaunchOptions& options);
 
   /// Starts all ranks of a run that has no other launcher, and the spares.
   void start_all();
@@ -70,7 +70,7 @@ class LocalRanks {
   void reap();
   static void give_up(RankProcess& process);
 
-  const std::vector<std::string>& arguments_;
+  const RankWork& work_;
   const LaunchOptions& options_;
   SignalQueue signals_ = {};
   // Stays open to the end. When rank 0 ends before it serves the socket, ranks that join wait

@@ -6,10 +6,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <initializer_list>
+#include <iostream>
 #include <utility>
+#include <vector>
 
 #include "engine/base/errors.h"
 #include "runtime/control/agent.h"
@@ -32,9 +39,21 @@ Pairs variables_of(const RankStart& start) {
           {secret_variable, to_hex(start.secret)}};
 }
 
-/// Runs in the child after fork: becomes the rank, or ends with status 127.
-[[noreturn]] void exec_rank(const RankStart& start, const Pairs& variables, int errors, int line,
-                            pid_t launcher) {
+/// Closes what a new program would not get, but for `keep`.
+void close_marked(std::initializer_list<int> keep) {
+  std::vector<int> marked;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) != 0 && std::ranges::find(keep, fd) == keep.end())
+      marked.push_back(fd);
+  }
+  for (const int fd : marked) close(fd);
+}
+
+/// Runs in the child after fork: is the rank, and ends.
+[[noreturn]] void be_rank(const RankStart& start, const Pairs& variables, int errors, int line,
+                          pid_t launcher) {
   // The launcher may have died before this call; then no signal would come.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(127);
@@ -42,26 +61,31 @@ Pairs variables_of(const RankStart& start) {
   // A process group of its own: Ctrl-C reaches only the launcher, which passes it on once.
   setpgid(0, 0);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  int output = -1;
   if (line >= 0) {
-    const int output = dup(STDOUT_FILENO);
-    for (const int fd : {line, start.listener}) fcntl(fd, F_SETFD, 0);
+    output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     const std::string value = Agent::value(line, start.listener, output, start.stands_by);
     setenv(Agent::variable, value.c_str(), 1);
   }
   dup2(errors, STDERR_FILENO);
-  if (start.rank == 0 && !start.stands_by) {
-    fcntl(start.listener, F_SETFD, 0);
-  } else {
+  const bool first = start.rank == 0 && !start.stands_by;
+  if (!first) {
     const int null = open("/dev/null", O_RDWR);
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
   }
-  std::vector<char*> argv;
-  for (const std::string& word : start.arguments) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  fmt::print(stderr, "cannot start {}: {}\n", start.arguments[0], error_text(errno));
-  _exit(127);
+  const int listener = first || line >= 0 ? start.listener : -1;
+  close_marked({line, listener, output});
+  name_process(start.stands_by ? -1 : start.rank);
+  int status = 1;
+  try {
+    status = start.work();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "rehearse: {}\n", error.what());
+  }
+  std::cout.flush();
+  std::fflush(nullptr);
+  _exit(status);
 }
 
 }  // namespace
@@ -85,10 +109,18 @@ RankProcess start_process(const RankStart& start) {
   }
   const Pairs variables = variables_of(start);
   const pid_t launcher = getpid();
+  // What is not written yet, the child would write again.
+  std::cout.flush();
+  std::fflush(nullptr);
   process.pid = fork();
-  if (process.pid == 0) exec_rank(start, variables, pipe[1], line.get(), launcher);
+  if (process.pid == 0) be_rank(start, variables, pipe[1], line.get(), launcher);
   if (process.pid < 0) throw cannot();
   return process;
+}
+
+void name_process(int rank) {
+  const std::string name = rank < 0 ? "rehearse spare" : fmt::format("rehearse r{}", rank);
+  prctl(PR_SET_NAME, name.c_str());
 }
 
 }  // namespace rehearse::runtime

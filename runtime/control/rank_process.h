@@ -4,9 +4,9 @@
 #include <sys/types.h>
 
 #include <csignal>
+#include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "runtime/control/secret.h"
 #include "runtime/control/socket.h"
@@ -25,8 +25,11 @@ struct RankProcess {
   bool killed = false;             // by the launcher, because it did not end by itself
 };
 
+/// What a rank does, in a process of its own; returns its exit status.
+using RankWork = std::function<int()>;
+
 struct RankStart {
-  const std::vector<std::string>& arguments;
+  const RankWork& work;
   int rank = 0, world_size = 1;
   int listener = -1;
   Secret secret = {};      // of the run
@@ -35,8 +38,13 @@ struct RankStart {
   sigset_t signals = {};   // its signal mask
 };
 
-/// Starts a process: a process group of its own, which ends when the launcher dies. Throws
-/// BackendError when it cannot be started.
+/// Starts a process: a process group of its own, which ends when the launcher dies. It is a fork of
+/// this one, so it need not load and initialise LibTorch again; of everything else it has what a
+/// program has that was executed anew: its own variables, no descriptor that is marked
+/// close-on-exec. Throws BackendError when it cannot be started.
 RankProcess start_process(const RankStart& start);
+
+/// Names this process "rehearse r2" for `ps` and `top`; "rehearse spare" without a rank (-1).
+void name_process(int rank);
 
 }  // namespace rehearse::runtime

@@ -12,12 +12,13 @@ ENDLESS = 100000
 
 
 def ranks_of(launcher):
-    """rank -> pid of the processes that `--nproc` has started; the rank is the first one of each."""
+    """rank -> pid of the processes that `--nproc` has started."""
     found = {}
     for child in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
-            variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-            found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
+            name = pathlib.Path(f"/proc/{child}/comm").read_text()
+            if name.startswith("rehearse r"):
+                found[int(name.removeprefix("rehearse r"))] = int(child)
     return found
 
 

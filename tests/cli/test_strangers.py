@@ -12,9 +12,10 @@ import pytest
 from cli_test_case import REHEARSE
 from cli_test_train_data import TrainingCase
 from recovery_case import sets
-from strangers import PATIENCE, children, descriptors, listening, secret_of, visit
+from strangers import PATIENCE, children, descriptors, listening, visit
 from test_multi_host import free_port
 
+SECRET = "5e" * 32  # of every run here
 # A step is the same in runs of different length.
 SAME = {"train.schedule": "constant", "train.warmup_steps": 0, "train.lr": 1e-3}
 
@@ -27,7 +28,8 @@ class Strangers(TrainingCase):
         words = [word for one in (f"method.dp={ranks}", *sets) for word in ("--set", one)]
         said = (folder / "said").open("w")
         self.addCleanup(said.close)
-        run = subprocess.Popen([REHEARSE, "train", job, "--nproc", str(ranks), *words], stdout=subprocess.DEVNULL, stderr=said)
+        command = [REHEARSE, "train", job, "--nproc", str(ranks), *words]
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=os.environ | {"REHEARSE_SECRET": SECRET})
         self.addCleanup(run.kill)
         self.until(lambda: run.poll() is not None or len(self.losses(folder)) > 1)
         self.assertIsNone(run.poll(), (folder / "said").read_text())
@@ -58,7 +60,7 @@ class Strangers(TrainingCase):
         self.assertEqual(len(places), 1 + ranks)  # rank 0's for control, and each rank's for data
         self.assertEqual({address for address, _ in places}, {"127.0.0.1"})
         before = {pid: len(descriptors(pid)) for pid in pids}
-        visit(places, secret_of(pids[0]), times)
+        visit(places, bytes.fromhex(SECRET), times)
         self.until(lambda: all(len(descriptors(pid)) <= before[pid] for pid in pids))
         self.assertEqual(children(run.pid), pids)
         self.assertIsNone(run.poll())
@@ -108,7 +110,6 @@ class Strangers(TrainingCase):
         run = self.begin(2, self.tmp / "run")
         rank0, rank1 = children(run.pid)
         [(_, port)] = listening(rank0) & listening(run.pid)
-        secret = secret_of(rank1).hex()
         said = self.tmp / "run/said"
 
         def join(rank, world, secret):
@@ -120,13 +121,13 @@ class Strangers(TrainingCase):
 
         self.assertIn("has another secret than this rank", join(1, 2, "ab" * 32))
         self.until(lambda: "is refused: it says that it is rank 1, but it has another secret" in said.read_text())
-        self.assertIn("two processes are rank 1", join(1, 2, secret))
-        self.assertIn("was started for 3 ranks, rank 0 for 2", join(2, 3, secret))
+        self.assertIn("two processes are rank 1", join(1, 2, SECRET))
+        self.assertIn("was started for 3 ranks, rank 0 for 2", join(2, 3, SECRET))
         self.assertEqual(children(run.pid), [rank0, rank1])
         for pid in (run.pid, rank0, rank1):
-            self.assertNotIn(secret, pathlib.Path(f"/proc/{pid}/cmdline").read_text())
+            self.assertNotIn(SECRET, pathlib.Path(f"/proc/{pid}/cmdline").read_text())
         self.end(run)
-        self.assertNotIn(secret, said.read_text())
+        self.assertNotIn(SECRET, said.read_text())
 
     def test_several_hosts_need_a_secret(self):
         names = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}

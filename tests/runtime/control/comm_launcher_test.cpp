@@ -1,5 +1,6 @@
 // The launcher with shell scripts as ranks: variables, exit status, messages, signals, and no
 // process left behind.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,6 +10,9 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -47,9 +51,9 @@ struct Launched {
   }
 };
 
-/// Launches `script` in a process whose standard error is the file `errors`.
+/// Launches ranks in a process whose standard error is the file `errors`.
 /// `grace`: seconds that the launcher gives the other ranks after one has failed.
-Launched start(const std::string& script, int nproc, double grace = 30) {
+Launched start(const RankWork& rank, int nproc, double grace = 30) {
   Launched launched;
   std::string folder = testing::TempDir() + "rehearse_launch_XXXXXX";
   launched.folder = mkdtemp(folder.data());
@@ -61,10 +65,21 @@ Launched start(const std::string& script, int nproc, double grace = 30) {
         chdir(launched.folder.c_str()) != 0) {
       _exit(99);
     }
-    _exit(launch({"sh", "-c", script}, {.nproc = nproc, .grace = Seconds(grace)}).status);
+    _exit(launch(rank, {.nproc = nproc, .grace = Seconds(grace)}).status);
   }
   return launched;
 }
+
+/// The same; each rank runs `script`.
+Launched start(const char* script, int nproc, double grace = 30) {
+  const auto rank = [script] {
+    execlp("sh", "sh", "-c", script, nullptr);
+    return 99;
+  };
+  return start(rank, nproc, grace);
+}
+
+int variable(const char* name) { return std::stoi(getenv(name)); }
 
 bool alive(const std::string& pid) { return kill(std::stoi(pid), 0) == 0; }
 
@@ -87,10 +102,12 @@ TEST(CommLauncher, GivesVariables) {
 }
 
 TEST(CommLauncher, RankZeroInheritsTheSocket) {
-  const Launched run =
-      start("[ $RANK = 1 ] || readlink /proc/$$/fd/$REHEARSE_LISTENER > socket", 2);
-  EXPECT_EQ(run.wait(), 0);
-  EXPECT_THAT(run.text("socket"), HasSubstr("socket:["));
+  const auto rank = [] {
+    const int listener = variable("REHEARSE_LISTENER");
+    if (variable("RANK") == 1) return listener;
+    return port_of(listener) == variable("MASTER_PORT") ? 0 : 3;
+  };
+  EXPECT_EQ(start(rank, 2).wait(), 0);
 }
 
 TEST(CommLauncher, FirstFailureGivesTheStatusAndItsMessageOnce) {
@@ -229,10 +246,53 @@ TEST(CommLauncher, NoOrphansWhenTheLauncherIsKilled) {
   EXPECT_FALSE(alive(second));
 }
 
-TEST(CommLauncher, AProgramThatIsNotThere) {
-  const Launched run = start("exec /nonexistent/program", 1);
-  EXPECT_EQ(run.wait(), 127);
-  EXPECT_THROW(launch({"true"}, {.nproc = 0}), InputError);
+/// A fork has all that its parent has; a rank is to have what a new program would have.
+TEST(CommLauncher, ARankHasNoDescriptorOfItsLauncher) {
+  const int kept = dup(STDERR_FILENO), marked = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+  const auto rank = [&] {
+    if (fcntl(kept, F_GETFD) < 0 || fcntl(marked, F_GETFD) >= 0) return 3;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      const int fd = std::stoi(entry.path().filename().string());
+      const bool of_the_loop = read_symlink(entry.path()).string().starts_with("/proc/");
+      const bool mark = (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+      if (mark && fd != variable("REHEARSE_LISTENER") && !of_the_loop) return 4;
+    }
+    return 0;
+  };
+  EXPECT_EQ(start(rank, 2).wait(), 0);
+  close(kept);
+  close(marked);
+}
+
+TEST(CommLauncher, ARankHasANameAndWritesNothingOfItsLauncher) {
+  const std::string out = testing::TempDir() + "rehearse_launch_out";
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    if (std::freopen(out.c_str(), "w", stdout) == nullptr) _exit(99);
+    std::fputs("launcher\n", stdout);  // stays in the buffer of a file
+    const auto rank = [] {
+      std::stringstream name;
+      name << std::ifstream("/proc/self/comm").rdbuf();
+      std::fputs(name.str().c_str(), stdout);
+      return 0;
+    };
+    const int status = launch(rank, {.nproc = 2}).status;
+    std::fflush(stdout);
+    _exit(status);
+  }
+  int status = 0;
+  waitpid(launcher, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::stringstream said;
+  said << std::ifstream(out).rdbuf();
+  EXPECT_EQ(said.str(), "launcher\nrehearse r0\n");
+}
+
+TEST(CommLauncher, AnErrorOfARankIsAMessage) {
+  const Launched run = start([]() -> int { throw BackendError("no data"); }, 2);
+  EXPECT_EQ(run.wait(), 1);
+  EXPECT_THAT(run.text("errors"), HasSubstr("rehearse: no data\n"));
+  EXPECT_THROW(launch([] { return 0; }, {.nproc = 0}), InputError);
 }
 
 }  // namespace
