@@ -45,18 +45,21 @@ class RoundEnds : public execution::TraceSink {
 
 std::array<double, secure::rounds> ends_of(const link::LinkedProgram& linked, const job::Job& job,
                                            Fidelity fidelity) {
-  const costs::Costs costs(linked, job.model, job.cluster, job.plan.placement.rank_to_device);
-  const cluster::Disturber quiet({}, linked.program.world_size);
+  const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
+  const costs::Costs costs(linked, job.model, job.cluster, job.plan.placement.rank_to_device,
+                           job.plan.optimizer, nullptr, slow);
+  const cluster::Disturber disturber(job.disturb, linked.program.world_size);
   RoundEnds sink(linked.program);
   if (fidelity == Fidelity::analytic) {
-    execution::dry_run(linked, costs, quiet, 1, sink);
+    execution::dry_run(linked, costs, disturber, 1, sink);
     return sink.ends;
   }
 #ifdef REHEARSE_HAS_SIM
   const auto simulated = [&](int) {
     sim::simulate(
-        linked, costs, job.cluster, quiet, 1, sink,
-        {.fidelity = fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid});
+        linked, costs, job.cluster, disturber, 1, sink,
+        {.fidelity = fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid,
+         .slow = slow});
     return std::string(reinterpret_cast<const char*>(sink.ends.data()), sizeof sink.ends);
   };
   std::array<double, secure::rounds> out = {};

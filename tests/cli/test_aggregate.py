@@ -57,6 +57,19 @@ class Aggregate(CliTestCase):
         self.assertAlmostEqual(more[1], 14 * size / 1e6, places=6)  # seven, and seven of the client that left
         self.assertLess(self.found("--mask-rate", "1MB/s", "--neighbours", 2)["seconds"], plain["seconds"])
 
+    def test_the_job_disturbs_the_round(self):
+        # Clients 6 and 7 of node3 wait for its link to the switch; the mask of client 2 takes three times as long.
+        slow_link = 'disturb.slow_links=[{link="node3/nic0>fabric", factor=20}]'
+        slow_rank = "disturb.stragglers=[{rank=2, factor=3}]"
+        for fidelity in ("analytic", "fluid", "chunk"):
+            how = ("--fidelity", fidelity, "--mask-rate", "1MB/s")
+            quiet, link, rank = (
+                self.found(*how, *more)["rounds"][2]["seconds"] for more in ((), ("--set", slow_link), ("--set", slow_rank))
+            )
+            size = 4 * self.found()["elements"]
+            self.assertGreater(link, quiet)
+            self.assertAlmostEqual(rank - quiet, 2 * 8 * size / 1e6, delta=0.01 * size / 1e6)  # eight masks, twice more
+
     def test_the_server_waits_for_silent_clients(self):
         plain, dropped = self.found("--drop", 2), self.found("--silent", 2, "--timeout", "90s")
         self.assertEqual([one["waiting_seconds"] for one in dropped["rounds"]], [0, 0, 90, 0])
