@@ -150,6 +150,13 @@ def plain(value):
     return [plain(v) for v in value] if isinstance(value, list) else value
 
 
+def sampled(value):
+    """The value that `plain` was given, as far as it is made of samples, dicts and lists."""
+    if isinstance(value, dict):
+        return Sample(value["values"]) if "values" in value else {k: sampled(v) for k, v in value.items()}
+    return [sampled(v) for v in value] if isinstance(value, list) else value
+
+
 def write(folder, files):
     """Writes {name: text or bytes} to the folder, each under another name and then renamed, so a reader never sees half a file."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,13 +29,6 @@ disturb = { compute_jitter = 0.05, link_jitter = 0.05 }
 """
 
 
-def samples(value):
-    """The study's own numbers from those of its JSON."""
-    if isinstance(value, dict):
-        return study.Sample(value["values"]) if "values" in value else {k: samples(v) for k, v in value.items()}
-    return [samples(v) for v in value] if isinstance(value, list) else value
-
-
 def curve(variant, *runs, steps=(10, 20, 30)):
     final = study.Sample([run[-1] for run in runs])
     return {"variant": variant, "steps": list(steps), "losses": list(map(list, runs)), "final": final, "band": 0.1, "rises": 0.0}
@@ -158,6 +151,6 @@ class Expected(unittest.TestCase):
                 self.assertEqual(list(differences(now, claims.named(rows)["zero2"]["step_time_s"]["values"][:1])), [])
 
     def test_the_report_is_made_of_the_numbers(self):
-        found = samples({part: self.found[part] for part in ("curves", "target", "clocks")})
+        found = study.sampled({part: self.found[part] for part in ("curves", "target", "clocks")})
         options = argparse.Namespace(**{k: self.found[k] for k in ("seeds", "steps", "every", "fidelity")})
         self.assertEqual(figure3.markdown(found, options), (FOLDER / "expected/figure3.md").read_text())

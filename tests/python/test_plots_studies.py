@@ -10,7 +10,7 @@ import matplotlib.colors
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from report_case import CURVE, DIFFERENCE, LONG_RUN, SWEEP, VALIDATION
 
-from plots import accuracy, collective, difference, figure2, figure3, goodput, inputs, style, sweep, table2
+from plots import accuracy, collective, difference, figure2, figure3, goodput, inputs, style, sweep, table1, table2
 
 
 def sample(mean, ci95=0.1):
@@ -254,6 +254,35 @@ RACE = {
         "fast": [{"variant": "megatron", "step_time_s": sample(0.05)}, {"variant": "topk-sync", "step_time_s": sample(0.1)}],
     },
 }
+
+
+def measured(method, exposed, seen, **slowdown):
+    one = {"exposed_s": exposed, "step_time_s": sample(1.0)}
+    return {
+        "method": method,
+        "clusters": {"ideal": one | {"exposed_s": exposed / 2}, "paper": one},
+        "slowdown": slowdown,
+        "goodput": {"restart": sample(0.8), "spare": sample(0.9)},
+        "seen": {"sum_of": seen},
+    }
+
+
+WORDS = {
+    "observer": [{"sum_of": 1, "read_by_it": 1.0}, {"sum_of": 4, "read_by_it": 0.4}],
+    "rows": [measured("ddp", 0.2, 1, link=2.0), measured("fedavg", 0.6, 31, link=1.0)],
+    "paper": {name: {"name": name.upper(), "privacy": "None", "communication": "High", "robustness": "Low"} for name in ("ddp", "fedavg")},
+}
+
+
+class Table1(unittest.TestCase):
+    def test_same_bytes(self):
+        self.assertEqual(table1.draw(WORDS), table1.draw(WORDS))
+
+    def test_panels_have_what_was_measured(self):
+        privacy, communication, robustness = ([values for _, values in series] for *_, series in table1.panels(WORDS))
+        self.assertEqual(privacy, [[100, 40]])  # the sum of 31 counts as the largest that was trained
+        self.assertEqual(communication, [[10, 30], [20, 60]])
+        self.assertEqual([[round(value) for value in values] for values in robustness], [[10, 10], [50, 0]])
 
 
 class Figure3(unittest.TestCase):
