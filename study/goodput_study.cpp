@@ -140,59 +140,51 @@ double LongRuns::relative_step(int replicas) {
     one.disturb = {};
     return predict(one, how).summary.step_time.mean;
   };
-  if (fewer_.empty()) {
+  if (quiet_step_ == 0) {
     job::Job quiet = job_;
     quiet.disturb = {};
-    fewer_.emplace_back(plan.mesh.dp, predict(quiet, how).summary.step_time.mean);
+    quiet_step_ = predict(quiet, how).summary.step_time.mean;
   }
   const int share = (batch + replicas * samples - 1) / (replicas * samples);
   const int multiple = (share + plan.mesh.pp - 1) / plan.mesh.pp * plan.mesh.pp;
   try {
-    return time(replicas, share) / fewer_.front().second;
+    return time(replicas, share) / quiet_step_;
   } catch (const InputError&) {
     if (multiple == share) throw;
-    return time(replicas, multiple) / fewer_.front().second;
+    return time(replicas, multiple) / quiet_step_;
   }
 }
 
-/// Step times with 1, 2, 4, ... replicas missing; between them the walk interpolates.
-void LongRuns::find_shorter_runs(LongRun& out, goodput::Setting& setting) {
-  if (!fewer_known_) {
-    fewer_known_ = true;
-    std::vector<std::pair<int, double>> found{{job_.plan.mesh.dp, 1.0}};
-    std::set<int> wanted{1};
-    for (int missing = 1; missing < job_.plan.mesh.dp; missing *= 2)
-      wanted.insert(job_.plan.mesh.dp - missing);
-    for (auto r = wanted.rbegin(); r != wanted.rend() && job_.plan.mesh.dp > 1; ++r) {
-      try {
-        found.emplace_back(*r, std::max(1.0, relative_step(*r)));
-      } catch (const InputError& error) {
-        why_not_fewer_ = fmt::format("{} replica{}: {}", *r, *r == 1 ? "" : "s", error.what());
-        break;
-      }
+/// The step time with so many replicas, as a multiple of the job's; 0: the job cannot run with so
+/// few. Known are those with 0, 1, 2, 4, ... replicas missing, as far as the job can run, each
+/// predicted when a walk first needs it; between them it is interpolated.
+double LongRuns::fewer(int replicas) {
+  const int all = job_.plan.mesh.dp;
+  if (fewer_.empty()) fewer_.emplace_back(all, 1.0);
+  while (fewer_.back().first > replicas && replicas > too_few_) {
+    const int missing = all - fewer_.back().first;
+    int next = std::max(1, all - std::max(1, 2 * missing));
+    if (next <= too_few_) next = replicas;
+    try {
+      fewer_.emplace_back(next, std::max(1.0, relative_step(next)));
+    } catch (const InputError& error) {
+      too_few_ = next;
+      why_too_few_ = error.what();
     }
-    fewer_ = std::move(found);
   }
-  const int least = fewer_.back().first;
-  setting.min_ranks = std::max(setting.min_ranks, setting.ranks_with(least));
-  if (!why_not_fewer_.empty())
-    out.notes.push_back(fmt::format("with fewer than {} ranks the run waits: {}", setting.min_ranks,
-                                    why_not_fewer_));
-  setting.step_with = [this, step = static_cast<double>(setting.step)](int replicas) {
-    std::size_t i = 0;  // the first known number that is not above
-    while (i + 1 < fewer_.size() && fewer_[i].first > replicas) ++i;
-    double factor = fewer_[i].second;
-    if (i > 0 && fewer_[i].first < replicas) {
-      const auto [above, less] = fewer_[i - 1];
-      const double part = double(replicas - fewer_[i].first) / (above - fewer_[i].first);
-      factor += part * (less - factor);
-    }
-    return static_cast<Ticks>(std::llround(factor * step));
-  };
+  if (fewer_.back().first > replicas) {
+    waits_with_ = std::max(waits_with_, replicas);
+    return 0;
+  }
+  const auto at = std::ranges::find_if(
+      fewer_, [replicas](const auto& known) { return known.first <= replicas; });
+  if (at->first == replicas) return at->second;
+  const auto [above, less] = *std::prev(at);
+  return at->second + double(replicas - at->first) / (above - at->first) * (less - at->second);
 }
 
 goodput::Setting LongRuns::setting_of(const job::Recovery& recovery,
-                                      const job::Checkpoint& checkpoint, LongRun& out) {
+                                      const job::Checkpoint& checkpoint) {
   const plan::Mesh& mesh = job_.plan.mesh;
   goodput::Setting s;
   s.duration = ticks(options_.duration);
@@ -247,20 +239,22 @@ goodput::Setting LongRuns::setting_of(const job::Recovery& recovery,
            fmt::format("recovery.policy: {}: needs data-parallel replicas that each have the whole "
                        "state: method.dp of at least 2, method.zero = 0; restart fits",
                        name_of(recovery.policy)));
-  const bool fewer = recovery.policy == job::RecoveryPolicy::shrink || policy.grows;
-  if (fewer && (!job_.plan_file.empty() || methods::planned(job_.plan.method) ||
-                !job_.plan.schedule.shares.empty()))
+  if (policy.shrinks && (!job_.plan_file.empty() || methods::planned(job_.plan.method) ||
+                         !job_.plan.schedule.shares.empty()))
     refuse(job_, fmt::format("recovery.policy: {}: needs a job that states its method, without "
                              "plan file and shares; restart fits",
                              name_of(recovery.policy)));
-  if (fewer) find_shorter_runs(out, s);
+  if (policy.shrinks)
+    s.step_with = [this, step = static_cast<double>(s.step)](int replicas_now) {
+      return static_cast<Ticks>(std::llround(this->fewer(replicas_now) * step));
+    };
   return s;
 }
 
 LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& checkpoint) {
   LongRun out{.policy = recovery.policy, .checkpoint = checkpoint, .duration = options_.duration};
   out.label = fmt::format("{}, {}", name_of(recovery.policy), name_of(checkpoint.kind));
-  out.setting = setting_of(recovery, checkpoint, out);
+  out.setting = setting_of(recovery, checkpoint);
   goodput::Setting& s = out.setting;
   out.nodes = s.slots();
   out.step = goodput::seconds(s.step);
@@ -284,6 +278,9 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
     out.expected = goodput::expected_ratio(static_cast<double>(s.save_every) * out.step, stall,
                                            out.between, Seconds(each));
   }
+  if (waits_with_ > 0 && policy.shrinks)
+    out.notes.push_back(fmt::format("with {} ranks the run waits for more: {}",
+                                    s.ranks_with(waits_with_), why_too_few_));
   if (elsewhere_ > 0)
     out.notes.push_back(fmt::format("{} event{} on nodes that the job does not use", elsewhere_,
                                     elsewhere_ == 1 ? "" : "s"));

@@ -71,9 +71,8 @@ class LongRuns {
   const JobFailures& failures() const { return failures_; }
 
  private:
-  goodput::Setting setting_of(const job::Recovery& recovery, const job::Checkpoint& checkpoint,
-                              LongRun& out);
-  void find_shorter_runs(LongRun& out, goodput::Setting& setting);
+  goodput::Setting setting_of(const job::Recovery& recovery, const job::Checkpoint& checkpoint);
+  double fewer(int replicas);
   double relative_step(int replicas);
   double slowdown(const faults::Event& event);
 
@@ -88,10 +87,13 @@ class LongRuns {
   /// By link and factor on its time: how many times as long steps take. The first one is without a
   /// slow link, in seconds.
   std::map<std::pair<std::string, double>, double> slow_links_ = {};
-  /// By number of replicas: the step time with the whole batch, as a multiple of the job's.
+  /// By number of replicas, falling: the step time with the whole batch, as a multiple of the
+  /// job's.
   std::vector<std::pair<int, double>> fewer_ = {};
-  std::string why_not_fewer_ = {};
-  bool fewer_known_ = false;
+  int too_few_ = 0;  // the largest number of replicas that is known to be too small
+  std::string why_too_few_ = {};
+  int waits_with_ = 0;     // the largest number of replicas with which a walk waits; 0: none does
+  double quiet_step_ = 0;  // seconds of the job's step without disturbances; 0: not known
 };
 
 /// The JSON of docs/cli.md.

@@ -23,7 +23,8 @@ struct Situation {
   /// Whether a surviving replica has the state of the last step.
   bool survivors_know() const { return setting.replicated && whole_replicas > 0 && !corrupt; }
   bool enough(int replicas) const {
-    return replicas > 0 && setting.ranks_with(replicas) >= setting.min_ranks;
+    return replicas > 0 && setting.ranks_with(replicas) >= setting.min_ranks &&
+           setting.step_with(replicas) > 0;
   }
 };
 
@@ -45,6 +46,8 @@ struct Policy {
   /// Nodes that return join a run that goes on without them, between two steps. Otherwise they
   /// join at the next failure.
   bool grows = false;
+  /// A run goes on with the replicas that are left and the whole batch.
+  bool shrinks = false;
   /// A replica is a unit of failure: the others go on without its samples, and it joins again.
   bool units = false;
 };

@@ -42,7 +42,8 @@ struct Setting {
   int replicas = 1, ranks_of_replica = 1;
   int servers = 0;  // parameter servers: ranks that every replica needs. A slot with one of them
                     // counts as a slot of all replicas
-  /// Seconds of a step with so many replicas and the whole global batch; at least `step`.
+  /// Of a step with so many replicas and the whole global batch, at least `step`. 0: the job cannot
+  /// run with so few.
   std::function<Ticks(int)> step_with = {};
   bool replicated = false;      // every replica, with the servers, has a whole copy of the state
   std::int64_t save_every = 0;  // steps between checkpoints; 0: none are written

@@ -151,6 +151,25 @@ class Goodput(CliTestCase):
         self.assertLess(fewer["least_replicas"], 128)
         self.assertGreater(fewer["goodput"]["mean"], one["goodput"]["mean"])
 
+    def test_a_run_shrinks_as_far_as_its_state_fits(self):
+        """Of four nodes, three die one after another. The eight GPUs of one node are enough for 7B parameters under ZeRO-3, not for 14B."""
+        path = self.tmp / "three.toml"
+        events = "".join(f'[[event]]\nkind = "node_dies"\nnode = {n}\nat = "{n}h"\n' for n in (1, 2, 3))
+        path.write_text("version = 1\n" + events)
+        job = f"""model.name = "llama-7b"
+cluster.name = "server-4090:4"
+method = {{ name = "zero3", precision = "bf16", recompute = true }}
+train = {{ global_batch = 32, seq_len = 512 }}
+recovery = {{ policy = "shrink", spares = 0, replacement = "30d" }}
+faults.trace = "{path}"
+"""
+        small = self.run_long(job=job, duration="6h")
+        self.assertEqual((small["least_replicas"], small["lost_s"]["waiting"], small["notes"]), (8, 0, []))
+        large = self.run_long("--set", "model.name=phi3-medium", job=job, duration="6h")
+        self.assertEqual(large["least_replicas"], 16)
+        self.assertGreater(large["lost_s"]["waiting"], 0)
+        self.assertRegex(large["notes"][0], r"with 8 ranks the run waits for more: memory: node0/gpu0")
+
     def test_nodes_run_out_and_it_is_said(self):
         path = self.tmp / "all.toml"
         events = "".join(f'[[event]]\nkind = "node_dies"\nnode = {n}\nat = "{n + 1}h"\n' for n in range(3))

@@ -9,7 +9,8 @@ const Register grow(job::RecoveryPolicy::grow,
                     {.summary = "as shrink; nodes that return join between two steps",
                      .source = "Varuna, EuroSys 2022; Bamboo, NSDI 2023",
                      .recover = go_on_with_fewer,
-                     .grows = true});
+                     .grows = true,
+                     .shrinks = true});
 
 }  // namespace
 }  // namespace rehearse::goodput

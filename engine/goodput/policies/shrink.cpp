@@ -32,7 +32,8 @@ namespace {
 const Register shrink(job::RecoveryPolicy::shrink,
                       {.summary = "goes on with fewer replicas and the same batch",
                        .source = "Varuna, EuroSys 2022; Oobleck, SOSP 2023",
-                       .recover = go_on_with_fewer});
+                       .recover = go_on_with_fewer,
+                       .shrinks = true});
 
 }  // namespace
 }  // namespace rehearse::goodput
