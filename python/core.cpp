@@ -148,6 +148,17 @@ void define(nb::module_& m) {
       },
       "source"_a, "methods"_a, "fidelity"_a, "seeds"_a, "steps"_a, "precision"_a);
   m.def(
+      "goodput",
+      [](const study::JobSource& source, const std::string& duration, const std::string& recovery,
+         const std::string& checkpoint, const std::string& fidelity, int seeds, int steps,
+         double precision) {
+        const study::StudyOptions how = options_of(fidelity, seeds, steps, precision);
+        const study::LongRunChoices choices{.recovery = recovery, .checkpoint = checkpoint};
+        return answer([&] { return study::goodput_json(source, duration, choices, how).dump(); });
+      },
+      "source"_a, "duration"_a, "recovery"_a, "checkpoint"_a, "fidelity"_a, "seeds"_a, "steps"_a,
+      "precision"_a);
+  m.def(
       "plan",
       [](const study::JobSource& source, int budget, bool rescore) {
         if (budget < 0) throw InputError(fmt::format("budget: {}: must be at least 0", budget));

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <optional>
 
+#include "engine/base/duration.h"
 #include "engine/base/errors.h"
 #include "engine/base/json_text.h"
+#include "engine/base/limits.h"
 #include "engine/planner/adaptive.h"
 #include "study/comparison.h"
 #include "study/fault_study.h"
@@ -72,6 +74,17 @@ Json compare_json(const JobSource& source, const std::string& methods,
     }
     out.push_back(std::move(one));
   }
+  check_finite(out);
+  return out;
+}
+
+Json goodput_json(const JobSource& source, const std::string& duration,
+                  const LongRunChoices& choices, const StudyOptions& options) {
+  const Seconds seconds = duration_of("duration", duration, limits::long_run);
+  job::Job job = load(source);
+  decide_plan(job, nullptr);
+  LongRuns runs(job, long_run_options(source, seconds, options));
+  Json out = to_json(compare_long_runs(runs, job, choices, nullptr), runs);
   check_finite(out);
   return out;
 }

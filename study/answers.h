@@ -7,6 +7,7 @@
 #include <string>
 
 #include "study/decision.h"
+#include "study/goodput_rows.h"
 #include "study/load.h"
 #include "study/study.h"
 
@@ -26,6 +27,10 @@ nlohmann::ordered_json simulate_json(const JobSource& source, const StudyOptions
 /// `refused`.
 nlohmann::ordered_json compare_json(const JobSource& source, const std::string& methods,
                                     const StudyOptions& options);
+/// What `rehearse compare --duration --json` prints, but for the version and the command line.
+/// `duration`: as in 54d. Throws InputError.
+nlohmann::ordered_json goodput_json(const JobSource& source, const std::string& duration,
+                                    const LongRunChoices& choices, const StudyOptions& options);
 /// What `rehearse plan --json` prints, but for the version and the command line; with `toml`, the
 /// text of the plan file.
 nlohmann::ordered_json plan_json(const JobSource& source, const PlanFlags& flags);

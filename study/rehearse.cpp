@@ -1,12 +1,17 @@
 #include "study/rehearse.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "engine/base/duration.h"
+#include "engine/base/limits.h"
 #include "engine/base/names.h"
 #include "study/answers.h"
 #include "study/comparison.h"
 #include "study/decision.h"
 #include "study/fault_study.h"
+#include "study/goodput_rows.h"
 #include "study/load.h"
 #include "study/progress.h"
 #include "study/study.h"
@@ -63,6 +68,24 @@ Result result_of(const Study& s) {
   return out;
 }
 
+Goodput goodput_of(const LongRun& run, const Study& step) {
+  const goodput::Summary& m = run.summary;
+  Goodput out{.goodput = m.goodput.mean,
+              .goodput_ci95 = m.goodput.ci95,
+              .goodput_by_seed = m.goodput.values,
+              .step_s = run.step.value,
+              .productive_s = m.productive,
+              .interruptions = m.interruptions,
+              .steps = m.steps,
+              .lost_steps = m.lost_steps,
+              .notes = run.notes,
+              .warnings = step.warnings};
+  for (std::size_t cause = 0; cause < goodput::losses; ++cause)
+    out.lost_s.emplace(spellings(goodput::Loss{})[cause], m.lost[cause]);
+  if (run.setting.save_every > 0) out.save_every = run.setting.save_every;
+  return out;
+}
+
 std::shared_ptr<const Job::Loaded> read(JobSource source) {
   job::Job job = load(source);
   return std::make_shared<const Job::Loaded>(std::move(source), std::move(job));
@@ -98,6 +121,26 @@ std::vector<Compared> compare(const Job& job, const std::string& methods, const 
   for (const ComparedMethod& row : compare_methods(job.loaded().source, methods, how)) {
     Compared& one = out.emplace_back(Compared{.label = row.choice.label, .refusal = row.refusal});
     if (row.study) one.result = result_of(*row.study);
+  }
+  return out;
+}
+
+std::vector<Recovered> compare_recoveries(const Job& job, double duration_s,
+                                          const std::string& recovery,
+                                          const std::string& checkpoint, const Options& options) {
+  Listener listener(options);
+  StudyOptions how = study_options(options);
+  how.progress = &listener;
+  const Seconds duration =
+      duration_of("duration", fmt::format("{}s", duration_s), limits::long_run);
+  job::Job planned = job.loaded().job;
+  decide_plan(planned, &listener);
+  LongRuns runs(planned, long_run_options(job.loaded().source, duration, how));
+  std::vector<Recovered> out;
+  for (const LongRunRow& row : compare_long_runs(
+           runs, planned, {.recovery = recovery, .checkpoint = checkpoint}, &listener)) {
+    Recovered& one = out.emplace_back(Recovered{.label = row.label, .refusal = row.refusal});
+    if (row.run) one.result = goodput_of(*row.run, runs.step());
   }
   return out;
 }

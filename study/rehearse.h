@@ -1,4 +1,5 @@
-// The C++ interface of librehearse.so: reads a job, predicts its step, compares methods.
+// The C++ interface of librehearse.so: reads a job, predicts its step, compares methods, and ways
+// to recover from failures.
 // docs/cpp.md says how to link it; examples/compare_methods.cpp is a whole program.
 //
 // The numbers are those of `rehearse simulate` and `rehearse compare`, and equal arguments give
@@ -111,5 +112,37 @@ struct Compared {
 /// Throws InputError when the job or the list is wrong.
 std::vector<Compared> compare(const Job& job, const std::string& methods = "all",
                               const Options& options = {});
+
+/// What a run over weeks does when things break ([faults] of the job). Means are over all draws of
+/// failures.
+struct Goodput {
+  double goodput = 0;                           // productive share of the time, 0 to 1
+  double goodput_ci95 = 0;                      // half-width of its 95% interval over draws
+  std::vector<double> goodput_by_seed = {};     // of each draw
+  double step_s = 0;                            // undisturbed step time, seconds
+  double productive_s = 0;                      // of the duration
+  std::map<std::string, double> lost_s = {};    // seconds by cause: "detection", "rework", ...
+  double interruptions = 0;                     // of the run
+  double steps = 0, lost_steps = 0;             // done; done again after a failure
+  std::optional<std::int64_t> save_every = {};  // steps between checkpoints; nothing: none
+  std::vector<std::string> notes = {};
+  std::vector<std::string> warnings = {};
+};
+
+/// A row of a comparison of recoveries.
+struct Recovered {
+  std::string label = {};              // policy and kind of checkpoint: "restart, sharded"
+  std::optional<Goodput> result = {};  // nothing: the job cannot run so
+  std::string refusal = {};            // why it cannot; empty where it can
+};
+
+/// Walks the job for so long, in seconds, with the failures that it states: a row for each recovery
+/// policy with each kind of checkpoint. `recovery`, `checkpoint`: names with commas between them,
+/// as after the options of `rehearse compare --duration`; empty: the job's own. `options.seeds` are
+/// draws of failures. Throws InputError when the job or a name is wrong, or no row can run.
+std::vector<Recovered> compare_recoveries(const Job& job, double duration_s,
+                                          const std::string& recovery = {},
+                                          const std::string& checkpoint = {},
+                                          const Options& options = {});
 
 }  // namespace rehearse::study

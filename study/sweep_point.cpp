@@ -9,7 +9,7 @@
 #include "engine/planner/planner.h"
 #include "study/decision.h"
 #include "study/fault_study.h"
-#include "study/goodput_study.h"
+#include "study/goodput_rows.h"
 
 namespace rehearse::study {
 namespace {
@@ -62,12 +62,7 @@ void planned(const Sweep& sweep, const JobSource& source, Row& row) {
 void walked(const Sweep& sweep, const JobSource& source, Row& row) {
   job::Job job = load(source);
   decide_plan(job, nullptr);
-  LongRunOptions how{.source = source,
-                     .duration = sweep.duration,
-                     .seeds = sweep.options.seeds,
-                     .step = sweep.options};
-  how.step.seeds = std::min(how.step.seeds, most_step_seeds);
-  LongRuns runs(job, how);
+  LongRuns runs(job, long_run_options(source, sweep.duration, sweep.options));
   const LongRun run = runs.run(job.recovery, job.checkpoint);
   const goodput::Summary& m = run.summary;
   row.metrics = {{"method", runs.step().method},

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "cli/console/command.h"
-#include "cli/console/duration.h"
 #include "cli/console/json_out.h"
+#include "engine/base/duration.h"
 #include "engine/base/errors.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"

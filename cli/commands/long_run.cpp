@@ -1,24 +1,23 @@
 #include "cli/commands/long_run.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
 
-#include "cli/console/duration.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
 #include "cli/console/teller.h"
+#include "engine/base/duration.h"
 #include "engine/base/errors.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/table.h"
 #include "study/decision.h"
-#include "study/goodput_study.h"
+#include "study/goodput_rows.h"
 #include "study/load.h"
 
 namespace rehearse::cli {
@@ -28,16 +27,13 @@ using goodput::Loss;
 
 study::LongRunOptions options_of(const Context& context, const StudyFlags& flags,
                                  const LongRunFlags& how, Teller& teller) {
-  study::LongRunOptions out{.source = {.file = flags.job, .text = {}, .set = context.set}};
-  out.duration = parse_duration(how.duration);
+  const Seconds duration = parse_duration(how.duration);
   if (!flags.report.empty())
     throw InputError("--report: needs no --duration; -o FILE.svg draws a long run");
   StudyFlags step = flags;
   step.output.clear();
-  step.seeds = std::min(step.seeds, study::most_step_seeds);
-  out.step = study_options(step, teller);
-  out.seeds = flags.seeds;
-  return out;
+  return study::long_run_options({.file = flags.job, .text = {}, .set = context.set}, duration,
+                                 study_options(step, teller));
 }
 
 job::Job load_decided(const Context& context, const StudyFlags& flags, Teller& teller) {
@@ -118,13 +114,7 @@ std::string describe(const study::LongRun& run, const study::Study& step,
   return out;
 }
 
-struct Row {
-  std::string label = {};
-  std::optional<study::LongRun> run = {};
-  std::string refusal = {};
-};
-
-std::vector<std::string> cells(const Row& row) {
+std::vector<std::string> cells(const study::LongRunRow& row) {
   if (!row.run) return {row.label, "cannot run: " + row.refusal};
   const study::LongRun& run = *row.run;
   const goodput::Summary& m = run.summary;
@@ -140,43 +130,23 @@ std::vector<std::string> cells(const Row& row) {
   return out;
 }
 
-std::string describe(const std::vector<Row>& rows, const study::LongRuns& runs, Seconds duration) {
+std::string describe(const std::vector<study::LongRunRow>& rows, const study::LongRuns& runs,
+                     Seconds duration) {
   std::vector<std::vector<std::string>> lines{
       {"recovery, checkpoint", "goodput", "+-", "interval", "failures", "steps lost"}};
   for (const char* loss : spellings(Loss{})) lines[0].emplace_back(loss);
-  for (const Row& row : rows) lines.push_back(cells(row));
+  for (const study::LongRunRow& row : rows) lines.push_back(cells(row));
   const study::Study& step = runs.step();
   std::string out = table(lines) + fmt::format("\n{} on {}; {}, {}\n{} of failures {}; step {}\n",
                                                work_text(step.subject), step.subject.cluster,
                                                step.method, mesh_text(step), days(duration),
                                                runs.failures().source, step_time_text(step));
   std::vector<std::string> said;
-  for (const Row& row : rows)
+  for (const study::LongRunRow& row : rows)
     if (row.run)
       for (const std::string& note : row.run->notes) said.push_back(row.label + ": " + note);
   for (const std::string& note : said) out += "note: " + note + "\n";
   for (const std::string& warning : step.warnings) out += "warning: " + warning + "\n";
-  return out;
-}
-
-/// The values that a list names; of an empty list the job's own.
-template <class E>
-std::vector<E> choices(const std::string& flag, const std::string& list, E own) {
-  if (list.empty()) return {own};
-  std::vector<E> out;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string name = list.substr(begin, end - begin);
-    const auto one = from_name<E>(name);
-    if (!one) {
-      const std::string near = nearest(name, names_of<E>());
-      throw InputError(fmt::format("{} {}: \"{}\" is not one of {}{}", flag, list, name,
-                                   fmt::join(names_of<E>(), ", "),
-                                   near.empty() ? "" : "; did you mean \"" + near + "\"?"));
-    }
-    if (std::find(out.begin(), out.end(), *one) == out.end()) out.push_back(*one);
-    begin = end + 1;
-  }
   return out;
 }
 
@@ -220,41 +190,10 @@ int compare_long(const Context& context, const StudyFlags& flags, const LongRunF
   const study::LongRunOptions options = options_of(context, flags, how, teller);
   const std::string python = check_result_file(flags.output);
   const job::Job job = load_decided(context, flags, teller);
-  const auto policies = choices("--recovery", how.recovery, job.recovery.policy);
-  const auto kinds = choices("--checkpoint", how.checkpoint, job.checkpoint.kind);
   study::LongRuns runs(job, options);
-  std::vector<Row> rows;
-  for (const job::RecoveryPolicy policy : policies)
-    for (const job::CheckpointKind kind : kinds) {
-      job::Recovery recovery = job.recovery;
-      recovery.policy = policy;
-      job::Checkpoint checkpoint = job.checkpoint;
-      checkpoint.kind = kind;
-      Row& row = rows.emplace_back();
-      row.label = fmt::format("{}, {}", name_of(policy), name_of(kind));
-      teller.say(row.label);
-      try {
-        row.run = runs.run(recovery, checkpoint);
-      } catch (const InputError& error) {
-        row.refusal = error.what();
-      }
-    }
-  if (std::none_of(rows.begin(), rows.end(), [](const Row& r) { return r.run.has_value(); }))
-    throw InputError(rows.front().refusal);
-  using Json = nlohmann::ordered_json;
-  Json all = Json::array(), refused = Json::array();
-  for (const Row& row : rows) {
-    if (!row.run) {
-      refused.push_back({{"label", row.label}, {"reason", row.refusal}});
-      continue;
-    }
-    Json one = to_json(*row.run, runs.step(), runs.failures());
-    one["label"] = row.label;
-    all.push_back(std::move(one));
-  }
-  const Json json = with_header(
-      context,
-      {{"schema_version", 1}, {"long_runs", std::move(all)}, {"cannot_run", std::move(refused)}});
+  const std::vector<study::LongRunRow> rows = study::compare_long_runs(
+      runs, job, {.recovery = how.recovery, .checkpoint = how.checkpoint, .option = "--"}, &teller);
+  const nlohmann::ordered_json json = with_header(context, to_json(rows, runs));
   write_and_print(context, flags, python, json, describe(rows, runs, options.duration), teller);
   return good;
 }

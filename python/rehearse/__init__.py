@@ -8,16 +8,17 @@ A job says what is trained, where and how. It is a dictionary of the keys in doc
     >>> rehearse.compare("job.toml", ["ddp", "zero3", "1f1b@pp=2"])
     >>> rehearse.sweep("job.toml", {"method.name": ["ddp", "zero3"], "train.global_batch": [64, 256]})
     >>> rehearse.plan("job.toml").choices
+    >>> rehearse.goodput("job.toml", "54d", recovery=["restart", "spare"])
 
-`compare` and `sweep` give pandas frames. Times are in seconds, sizes in bytes, energy in joules, shares from 0 to 1. The numbers are those
-of the command `rehearse`, which the package installs too. A wrong job raises InputError with the command's text.
+`compare`, `sweep` and `goodput` give pandas frames. Times are in seconds, sizes in bytes, energy in joules, shares from 0 to 1. The
+numbers are those of the command `rehearse`, which the package installs too. A wrong job raises InputError with the command's text.
 """
 
 from rehearse import _core
 from rehearse.errors import BackendError, InputError, ProgramError
 from rehearse.jobs import Job, JobLike
 from rehearse.results import Interval, Plan, Result
-from rehearse.studies import compare, plan, simulate, sweep
+from rehearse.studies import compare, goodput, plan, simulate, sweep
 
 __all__ = [
     "BackendError",
@@ -29,6 +30,7 @@ __all__ = [
     "ProgramError",
     "Result",
     "compare",
+    "goodput",
     "plan",
     "simulate",
     "sweep",

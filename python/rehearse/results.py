@@ -254,6 +254,32 @@ def compared(rows: list[dict[str, Any]]) -> "pandas.DataFrame":
     return typed(pandas.DataFrame(table, columns=list(COMPARED)).astype({"calibrated": "boolean"}))
 
 
+def walked(answer: dict[str, Any]) -> "pandas.DataFrame":
+    """The frame of goodput."""
+    import pandas
+
+    rows = []
+    for run in answer["long_runs"]:
+        recovery, checkpoint = run["label"].split(", ")
+        often, of = run["checkpoint"], run["goodput"]
+        rows.append({
+            "recovery": recovery,
+            "checkpoint": checkpoint,
+            "goodput": of["mean"],
+            "goodput_ci95": of["ci95"],
+            "step_s": run["step_time_s"],
+            **{f"lost_{cause}_s": seconds for cause, seconds in run["lost_s"].items()},
+            **{name: run[name] for name in ("interruptions", "steps", "lost_steps")},
+            "every_s": often["every_steps"] * run["step_time_s"] if often["every_steps"] else None,
+            "notes": "; ".join(run["notes"]) or None,
+        })  # fmt: skip
+    columns = list(rows[0])
+    for one in answer["cannot_run"]:
+        recovery, checkpoint = one["label"].split(", ")
+        rows.append({"recovery": recovery, "checkpoint": checkpoint, "refused": one["reason"]})
+    return pandas.DataFrame(rows, columns=[*columns, "refused"]).astype({"every_s": "float64"})
+
+
 def swept(answer: dict[str, Any]) -> "pandas.DataFrame":
     """The frame of sweep."""
     import pandas

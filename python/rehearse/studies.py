@@ -1,4 +1,4 @@
-"""The studies: simulate, compare, plan, sweep."""
+"""The studies: simulate, compare, goodput, plan, sweep."""
 
 import json
 import os
@@ -60,6 +60,36 @@ def compare(
     return results.compared(json.loads(answer))
 
 
+def goodput(
+    job: JobLike,
+    duration: str | float,
+    recovery: str | Sequence[str] | None = None,
+    checkpoint: str | Sequence[str] | None = None,
+    overrides: toml.Keys | None = None,
+    *,
+    fidelity: str = "fluid",
+    seeds: int = 5,
+    steps: int = 55,
+    precision: float = 0.01,
+) -> "pandas.DataFrame":
+    """Walks a job over weeks in which things break, as `rehearse compare --duration` does: a frame with a row for each recovery policy
+    with each kind of checkpoint.
+
+    duration: of the run, in seconds, or a text with a unit, such as "54d". The job says what fails: faults.model or faults.trace.
+    recovery: policies, such as ["restart", "spare"], as text with commas too; None: the job's own. checkpoint: kinds, in the same way.
+    seeds: draws of failures; a given trace is one. The rest is as for `simulate`, and for the step alone.
+
+    Columns: `recovery`, `checkpoint`, `goodput` (productive share of the time, mean over the draws) with `goodput_ci95`, `step_s`, seconds
+    that are lost by cause (`lost_rework_s`, ...), `interruptions`, `steps`, `lost_steps`, `every_s` (between checkpoints; not a number:
+    none is written), `notes`, and `refused` with the reason why a row cannot run; such rows come last. Raises InputError when the job is
+    wrong or no row can run.
+    """
+    listed = ["" if one is None else one if isinstance(one, str) else ",".join(one) for one in (recovery, checkpoint)]
+    time = duration if isinstance(duration, str) else f"{duration}s"
+    answer = worker.ask("goodput", source_of(job, overrides), time, *listed, fidelity, seeds, steps, precision)
+    return results.walked(json.loads(answer))
+
+
 def plan(job: JobLike, overrides: toml.Keys | None = None, *, budget: int = 0, rescore: bool = True) -> results.Plan:
     """Finds the fastest plan for a job's model on its cluster, as `rehearse plan` does. Keys of the job's method hold.
 
@@ -77,6 +107,8 @@ def sweep(
     vary: str | None = None,
     scaling: toml.Keys | None = None,
     where: Sequence[str] = (),
+    what: str | None = None,
+    duration: str | float | None = None,
     fidelity: str | None = None,
     seeds: int | None = None,
     steps: int | None = None,
@@ -93,6 +125,7 @@ def sweep(
     vary: "together" (all combinations) or "alone": the job, and each value by itself.
     scaling: numbers of devices, as in [scaling] of SWEEP.toml: {"devices": [8, 16, 32], "kind": "weak"}.
     where: conditions that each point must satisfy, such as "method.pp * method.tp <= 8".
+    what: what is asked about each point: "simulate", "plan", or "goodput" over a `duration`, in seconds or as in "54d".
     fidelity, seeds, steps, precision: as for `simulate`, but one seed unless stated.
     folder: keeps the results. A sweep that was interrupted goes on with those in it. None: they are not kept.
     jobs: points computed at a time; 0: as many as the machine has cores.
@@ -101,7 +134,9 @@ def sweep(
     Columns: the axes, the figures, `refused` with the reason why a point's job cannot run, and `failed` where the machine failed. Raises
     InputError when the sweep is wrong.
     """
-    options = {"vary": vary, "fidelity": fidelity, "seeds": seeds, "steps": steps, "precision": precision, "where": list(where) or None}
+    time = f"{duration}s" if isinstance(duration, int | float) else duration
+    options = {"what": what, "duration": time, "vary": vary, "where": list(where) or None}
+    options |= {"fidelity": fidelity, "seeds": seeds, "steps": steps, "precision": precision}
     from_file = axes is None and scaling is None
     if from_file and (not isinstance(job, str | os.PathLike) or any(value is not None for value in options.values())):
         raise TypeError("sweep without axes and scaling takes the path of a SWEEP.toml, which states its options")

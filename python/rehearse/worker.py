@@ -17,7 +17,14 @@ from typing import Any
 from rehearse import _core, errors
 
 START = "import sys; sys.path.insert(0, sys.argv[1]); from rehearse import worker; worker.answer()"
-ANSWERS = {"check": _core.check, "simulate": _core.simulate, "compare": _core.compare, "plan": _core.plan, "sweep_job": _core.sweep_job}
+ANSWERS = {
+    "check": _core.check,
+    "simulate": _core.simulate,
+    "compare": _core.compare,
+    "goodput": _core.goodput,
+    "plan": _core.plan,
+    "sweep_job": _core.sweep_job,
+}
 
 
 def ask(name: str, source: _core.Source | str, *arguments: Any, progress: Callable[[str], Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""librehearse.so from a C++ program (examples/compare_methods.cpp): it gives the numbers and the error texts of the command."""
+"""librehearse.so from C++ programs (examples/): it gives the numbers and the error texts of the command."""
 
 import csv
 import pathlib
@@ -6,7 +6,6 @@ import subprocess
 
 from cli_test_case import PATIENCE, REHEARSE, ROOT, TINY, CliTestCase
 
-EXAMPLE = pathlib.Path(REHEARSE).with_name("compare_methods")
 # A software that was measured with jobs like this one, so the result has an interval.
 MEASURED = """model.name = "gpt2-1.5b"
 cluster.name = "dgx-a100:1"
@@ -44,8 +43,9 @@ def row_of(study):
 
 
 class CppLibrary(CliTestCase):
-    def example(self, *arguments, expect=0):
-        done = subprocess.run([EXAMPLE, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
+    def example(self, *arguments, expect=0, name="compare_methods"):
+        program = pathlib.Path(REHEARSE).with_name(name)
+        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
         self.assertEqual(done.returncode, expect, done.stderr)
         return done
 
@@ -68,6 +68,16 @@ class CppLibrary(CliTestCase):
 
     def test_a_plan_that_the_planner_chooses(self):
         self.compare(self.job(TINY), "adaptive", "method.name=adaptive")
+
+    def test_recoveries(self):
+        job, policies = self.job(TINY + 'faults = { model = "rsc1-a100", rate = 1000 }\n'), "restart,spare,replica"
+        done = self.example(job, 2, policies, "method.name=zero2", name="compare_recoveries")
+        own = self.json("compare", job, "--duration", "2d", "--recovery", policies, "--set", "method.name=zero2", cwd=ROOT)
+        rows = [tuple(row.values()) for row in csv.DictReader(done.stdout.splitlines())]
+        expected = [(one["label"], one["goodput"]["mean"], one["interruptions"], one["lost_s"]["rework"]) for one in own["long_runs"]]
+        self.assertEqual([(row[0], *map(float, row[1:])) for row in rows], expected)
+        self.assertEqual(len(rows), 2)
+        self.assertIn("replica, sharded cannot run: ", done.stderr)
 
     def test_errors_of_the_command(self):
         wrong = self.job(TINY.replace("ddp", "dpp"))

@@ -165,6 +165,50 @@ class Plan(PackageCase):
         self.assertFalse(list(self.tmp.glob("*rehears*")), "only the command writes the plan's rehearsal")
 
 
+FAILING = TINY | {"faults.model": "rsc1-a100", "faults.rate": 1000}
+
+
+class Goodput(PackageCase):
+    def test_the_rows_of_the_command(self):
+        sets = ("--set", "faults.model=rsc1-a100", "--set", "faults.rate=1000", "--set", "method.name=zero2")
+        lists = ("--recovery", "replica,restart", "--checkpoint", "sharded,peer")
+        expected = self.json("compare", self.job, "--duration", "2d", *lists, *sets, "--seeds", 3)
+        options = {"recovery": ["replica", "restart"], "checkpoint": ("sharded", "peer"), "seeds": 3}
+        frame = rehearse.goodput(FAILING, "2d", **options, overrides={"method.name": "zero2"})
+        self.assertEqual(list(frame["recovery"] + ", " + frame["checkpoint"]),
+                         [one["label"] for one in expected["long_runs"] + expected["cannot_run"]])  # fmt: skip
+        rows = frame.to_dict("records")
+        for row, one in zip(rows, expected["long_runs"], strict=False):
+            self.assertEqual((row["goodput"], row["goodput_ci95"]), (one["goodput"]["mean"], one["goodput"]["ci95"]))
+            self.assertEqual({cause: row[f"lost_{cause}_s"] for cause in one["lost_s"]}, one["lost_s"])
+            self.assertEqual(row["every_s"], one["checkpoint"]["every_steps"] * one["step_time_s"])
+        self.assertEqual(len(expected["cannot_run"]), 2)
+        for row, one in zip(rows[2:], expected["cannot_run"], strict=True):
+            self.assertEqual(row["refused"], one["reason"].replace(str(self.job), "<job>"))
+
+    def test_seconds_and_the_jobs_own_recovery(self):
+        (row,) = rehearse.goodput(FAILING | {"recovery.policy": "spare"}, 86400, fidelity="analytic").to_dict("records")
+        self.assertEqual((row["recovery"], row["checkpoint"]), ("spare", "sharded"))
+        lost = sum(value for name, value in row.items() if name.startswith("lost_") and name.endswith("_s"))
+        self.assertAlmostEqual(row["goodput"], 1 - lost / 86400)
+
+    def test_a_sweep(self):
+        frame = rehearse.sweep(FAILING, {"recovery.policy": ["restart", "spare"]}, what="goodput", duration="1d", fidelity="analytic")
+        rows = rehearse.goodput(FAILING, "1d", ["restart", "spare"], fidelity="analytic", seeds=1)
+        self.assertEqual(list(frame["goodput"]), list(rows["goodput"]))
+        self.assertGreater(frame["goodput"].nunique(), 1)
+
+    def test_refusals(self):
+        for says, arguments in (
+            ("duration 1s: must be from 1 min to", (FAILING, 1)),
+            ("duration: .*2w", (FAILING, "2w")),
+            ('recovery restat: "restat" is not one of .*did you mean "restart"', (FAILING, "2d", "restat")),
+            ("faults.model", (TINY, "2d")),
+        ):
+            with self.assertRaisesRegex(rehearse.InputError, says):
+                rehearse.goodput(*arguments, fidelity="analytic")
+
+
 class Sweep(PackageCase):
     AXES = {"methods": ["ddp", "zero2", "1f1b@pp=3"], "train.global_batch": numpy.array([16, 32])}
 

@@ -47,6 +47,58 @@ TEST(Library, AResultIsConsistent) {
   EXPECT_LT(r.memory[0].peak, r.memory[0].capacity);
 }
 
+constexpr double two_days = 2 * 86400;
+const std::vector<std::string> failing = {"faults.model=rsc1-a100", "faults.rate=1000"};
+
+TEST(Library, RecoveriesAreCompared) {
+  const Job job = Job::from_text(tiny, failing);
+  int heard = 0;
+  Options options = analytic;
+  options.seeds = 3;
+  options.progress = [&](const std::string& what) { heard += !what.empty(); };
+  const std::vector<Recovered> rows =
+      compare_recoveries(job, two_days, "restart,replica", "sharded,peer", options);
+  ASSERT_EQ(rows.size(), 4);
+  EXPECT_EQ(rows[0].label, "restart, sharded");
+  EXPECT_EQ(rows[3].label, "replica, peer");
+  EXPECT_GE(heard, 4);
+  for (const Recovered& row : rows) {
+    ASSERT_TRUE(row.result) << row.refusal;
+    const Goodput& one = *row.result;
+    EXPECT_EQ(one.goodput_by_seed.size(), 3);
+    double all = one.productive_s;
+    for (const auto& [cause, seconds] : one.lost_s) all += seconds;
+    EXPECT_NEAR(all, two_days, 1e-3);
+    EXPECT_NEAR(one.goodput, one.productive_s / two_days, 1e-9);
+    EXPECT_GT(one.interruptions, 0);
+    EXPECT_TRUE(one.save_every);
+  }
+  EXPECT_NE(rows[0].result->goodput, rows[2].result->goodput);
+  // Walks count nanoseconds.
+  EXPECT_NEAR(rows[0].result->step_s, simulate(job, options).step_s, 1e-9);
+}
+
+TEST(Library, RecoveriesThatCannotBeAreRowsOrErrors) {
+  const auto said = [](const std::string& recovery, double seconds, const std::string& key) {
+    return message_of([&] {
+      std::vector<std::string> set = failing;
+      set.push_back(key);
+      compare_recoveries(Job::from_text(tiny, set), seconds, recovery, "", analytic);
+    });
+  };
+  std::vector<std::string> sharded = failing;
+  sharded.emplace_back("method.name=zero2");
+  const std::vector<Recovered> rows =
+      compare_recoveries(Job::from_text(tiny, sharded), two_days, "replica,restart", "", analytic);
+  EXPECT_THAT(rows[0].refusal, HasSubstr("method.zero = 0"));
+  EXPECT_TRUE(rows[1].result);
+  EXPECT_THAT(said("replica", two_days, "method.name=zero2"), HasSubstr("method.zero = 0"));
+  EXPECT_THAT(said("restat", two_days, "faults.seed=1"),
+              StartsWith("recovery restat: \"restat\" is not one of"));
+  EXPECT_THAT(said("restart", 1, "faults.seed=1"), StartsWith("duration 1s: must be from"));
+  EXPECT_THAT(said("restart", two_days, "faults.model="), HasSubstr("faults.model"));
+}
+
 #ifdef REHEARSE_HAS_SIM
 TEST(Library, SimulatesSeveralTimesInOneProcess) {
   const Job job = Job::from_text(tiny);

@@ -1,10 +1,10 @@
-#include "cli/console/duration.h"
+#include "engine/base/duration.h"
 
 #include <fmt/format.h>
 
 #include "engine/base/errors.h"
 
-namespace rehearse::cli {
+namespace rehearse {
 
 std::string days(Seconds s) { return fmt::format("{:.4g} d", s.value / 86400); }
 
@@ -21,4 +21,4 @@ Seconds duration_of(const char* option, const std::string& text, const Limits& l
   return out;
 }
 
-}  // namespace rehearse::cli
+}  // namespace rehearse

@@ -1,11 +1,11 @@
-// Durations that options of the command line state.
+// Durations that options state, as texts.
 #pragma once
 #include <string>
 
 #include "engine/base/config.h"
 #include "engine/base/units.h"
 
-namespace rehearse::cli {
+namespace rehearse {
 
 /// "54 d"
 std::string days(Seconds s);
@@ -13,4 +13,4 @@ std::string days(Seconds s);
 /// when the text is none or outside the limits, in seconds.
 Seconds duration_of(const char* option, const std::string& text, const Limits& limits);
 
-}  // namespace rehearse::cli
+}  // namespace rehearse
