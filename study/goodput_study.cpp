@@ -254,6 +254,7 @@ goodput::Setting LongRuns::setting_of(const job::Recovery& recovery,
 LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& checkpoint) {
   LongRun out{.policy = recovery.policy, .checkpoint = checkpoint, .duration = options_.duration};
   out.label = fmt::format("{}, {}", name_of(recovery.policy), name_of(checkpoint.kind));
+  waits_with_ = 0;
   out.setting = setting_of(recovery, checkpoint);
   goodput::Setting& s = out.setting;
   out.nodes = s.slots();

@@ -92,7 +92,7 @@ class LongRuns {
   std::vector<std::pair<int, double>> fewer_ = {};
   int too_few_ = 0;  // the largest number of replicas that is known to be too small
   std::string why_too_few_ = {};
-  int waits_with_ = 0;     // the largest number of replicas with which a walk waits; 0: none does
+  int waits_with_ = 0;     // replicas: the most with which the last run waits; 0: it never does
   double quiet_step_ = 0;  // seconds of the job's step without disturbances; 0: not known
 };
 
