@@ -41,9 +41,6 @@ def measures(found):
     ]
 
 
-COLUMNS = {paper.PRIVACY: "Privacy", paper.COMMUNICATION: "Communication efficiency", paper.ROBUSTNESS: "Robustness"}
-
-
 def orders(found, column):
     """How many of the pairs that the paper's words order, each measure orders so too."""
     said = []

@@ -1,5 +1,6 @@
 """Communication and robustness of Table 1's methods on the paper's cluster and on an ideal one, simulated."""
 
+import os
 import statistics
 
 import study
@@ -30,9 +31,10 @@ FAULTS = {"faults.model": "rsc2-a100", "faults.rate": 600}
 DURATION = "2d"
 
 
-def mask_rate(cores=2):
+def mask_rate():
     """Bytes of masks that a core makes in a second: what more neighbours cost in real rounds of secure aggregation on this machine."""
-    job = ("experiments/table2/110m.toml", "--set", "method.name=fedavg", "--set", f"cluster.world_size={MASKED['clients'] + 1}")
+    job = (JOB, "--set", "method.name=fedavg", "--set", f"cluster.world_size={MASKED['clients'] + 1}")
+    cores = min(MASKED["clients"], len(os.sched_getaffinity(0)))
     few, many = MASKED["neighbours"]
 
     def seconds(neighbours):

@@ -247,7 +247,7 @@ TEST(CommLauncher, NoOrphansWhenTheLauncherIsKilled) {
 }
 
 /// A fork has all that its parent has; a rank is to have what a new program would have.
-TEST(CommLauncher, ARankHasNoDescriptorOfItsLauncher) {
+TEST(CommLauncher, ARankHasNoDescriptorOfItsLauncherAndShowsNoSecret) {
   const int kept = dup(STDERR_FILENO), marked = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
   const auto rank = [&] {
     if (fcntl(kept, F_GETFD) < 0 || fcntl(marked, F_GETFD) >= 0) return 3;
@@ -257,6 +257,10 @@ TEST(CommLauncher, ARankHasNoDescriptorOfItsLauncher) {
       const bool mark = (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
       if (mark && fd != variable("REHEARSE_LISTENER") && !of_the_loop) return 4;
     }
+    // What others can read of a process is what its program was started with.
+    std::stringstream environment;
+    environment << std::ifstream("/proc/self/environ").rdbuf();
+    if (environment.str().find(getenv("REHEARSE_SECRET")) != std::string::npos) return 5;
     return 0;
   };
   EXPECT_EQ(start(rank, 2).wait(), 0);
@@ -286,6 +290,10 @@ TEST(CommLauncher, ARankHasANameAndWritesNothingOfItsLauncher) {
   std::stringstream said;
   said << std::ifstream(out).rdbuf();
   EXPECT_EQ(said.str(), "launcher\nrehearse r0\n");
+}
+
+TEST(CommLauncher, AProgramThatIsNotThere) {
+  EXPECT_EQ(start("exec /nonexistent/program", 1).wait(), 127);
 }
 
 TEST(CommLauncher, AnErrorOfARankIsAMessage) {
