@@ -3,6 +3,7 @@
 same bytes. docs/data.md is the reference."""
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -211,11 +212,21 @@ def _stop(number, _frame):
     raise SystemExit(128 + number)
 
 
-def main(argv=None):
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+@contextlib.contextmanager
+def stopped_by_signals():
+    """Inside, SIGINT and SIGTERM raise SystemExit, so that a half-made folder is removed."""
+    handlers = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        prepare(arguments(argv))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def main(argv=None):
+    try:
+        with stopped_by_signals():
+            prepare(arguments(argv))
         return 0
     except InputError as error:
         print(f"data/prepare.py: {error}", file=sys.stderr)
