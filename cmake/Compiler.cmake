@@ -30,6 +30,13 @@ if(REHEARSE_SANITIZE_THREADS)
   add_link_options(-fsanitize=thread)
 endif()
 
+option(REHEARSE_COVERAGE "Count which lines run (tools/coverage)" OFF)
+if(REHEARSE_COVERAGE)
+  add_compile_options(-O1 --coverage -fprofile-update=prefer-atomic)
+  # tests/coverage writes the counts of the program and of all its libraries, so these must share what gcov knows and its open file.
+  add_link_options(--coverage -Wl,--export-dynamic-symbol=__gcov_master,--export-dynamic-symbol=__gcov_var)
+endif()
+
 option(REHEARSE_FUZZ "Build the fuzzers, with clang's libFuzzer under both sanitizers" OFF)
 if(REHEARSE_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

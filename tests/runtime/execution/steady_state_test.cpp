@@ -18,25 +18,25 @@
 namespace rehearse::runtime {
 namespace {
 
-/// Runs `warm` steps, then `steps`, then twice as many. Returns whether and where the last run took
-/// more from the heap than the one before it; empty: it did not.
+/// Runs `warm` steps, then `steps`, then twice as many. Returns whether and where one of the last
+/// two runs took more from the heap than the other; empty: none did.
 template <class Run>
 std::string taken_by_steps(std::int64_t warm, std::int64_t steps, const Run& run) {
   run(std::int64_t{0}, warm);
   std::int64_t made[2] = {};
-  std::string latest;
+  std::string latest[2];
   std::int64_t first = warm;
   for (const std::int64_t part : {0, 1}) {
     AllocationCounter counter;
     const std::int64_t last = first + (part + 1) * steps;
     run(first, last);
     made[part] = counter.made();
-    latest = counter.latest();
+    latest[part] = counter.latest();
     first = last;
   }
   if (made[0] == made[1]) return "";
   return fmt::format("{} allocations in {} steps, {} in {}; the latest:\n{}", made[0], steps,
-                     made[1], 2 * steps, latest);
+                     made[1], 2 * steps, latest[made[1] > made[0]]);
 }
 
 /// Of a whole run whose workers do as many steps as they come to. At most one allocation for each
