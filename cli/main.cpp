@@ -1,9 +1,9 @@
 // The `rehearse` command: parses the command line, runs one subcommand, and turns every error into
 // one message and an exit status. Exit statuses: 0 success; 1 the run failed; 2 refused before the
 // first step; 128 + n after signal n.
-#include <fmt/core.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -14,20 +14,6 @@
 #include "cli/console/parse_errors.h"
 
 namespace rehearse::cli {
-
-CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
-                      const std::string& examples) {
-  CLI::App* command = app.add_subcommand(name, summary);
-  command->fallthrough();
-  command->footer("examples:\n" + examples);
-  return command;
-}
-
-CLI::Option* add_job(CLI::App& command, std::string& path) {
-  return command.add_option("JOB.toml", path, "What to train, where and how (docs/job.md)")
-      ->required();
-}
-
 namespace {
 
 int main_of(int argc, char** argv) {

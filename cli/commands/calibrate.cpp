@@ -161,8 +161,8 @@ int run_calibrate(const Context& context, Options options) {
 }  // namespace
 
 void add_calibrate(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "calibrate", "Make a device or software file of your own measurements",
+  const Command command(
+      app, context, "calibrate", "Make a device or software file of your own measurements",
       "  rehearse calibrate steps.csv --job job.toml --device \"A100 80GB\" -o a100.toml\n"
       "  rehearse calibrate steps.csv --job job.toml --software pytorch-2 --fit host.forward\n"
       "  rehearse calibrate all_reduce.txt --cluster dgx-a100 --software pytorch-2 -o nccl.toml\n"
@@ -170,49 +170,44 @@ void add_calibrate(CLI::App& app, Context& context) {
       "    --software-output mine.toml");
   auto options = std::make_shared<Options>();
   study::CalibrationQuestion& question = options->question;
-  command->add_option("DATA", question.data, "Table of step times, nccl-tests output, or trace")
-      ->required();
-  command->add_option("--kind", options->kind, "What DATA is; default: what it looks like")
-      ->check(CLI::IsMember(names_of<study::Measurements>()));
-  command->add_option("--job", question.job, "What all rows of a table have in common")
-      ->type_name("JOB.toml");
-  command->add_option("--device", question.device, "Fit this device; only rows that use it count")
-      ->type_name("NAME");
+  command.option("DATA", question.data, "Table of step times, nccl-tests output, or trace")
+      .required();
+  command.option("--kind", options->kind, "What DATA is; default: what it looks like")
+      .one_of(names_of<study::Measurements>());
+  command.option("--job", question.job, "What all rows of a table have in common").type("JOB.toml");
+  command.option("--device", question.device, "Fit this device; only rows that use it count")
+      .type("NAME");
   command
-      ->add_option("--software", question.software,
-                   "Fit this software or its library; only rows that use it count")
-      ->type_name("NAME");
-  command->add_option("--fit", question.fit, "Keys to fit; default: those that DATA shows")
-      ->type_name("KEY")
-      ->delimiter(',');
-  command->add_option("--cluster", question.cluster, "Of nccl-tests: the cluster, by name or file")
-      ->type_name("CLUSTER");
+      .option("--software", question.software,
+              "Fit this software or its library; only rows that use it count")
+      .type("NAME");
+  command.option("--fit", question.fit, "Keys to fit; default: those that DATA shows")
+      .type("KEY")
+      .comma_separated();
+  command.option("--cluster", question.cluster, "Of nccl-tests: the cluster, by name or file")
+      .type("CLUSTER");
   command
-      ->add_option("--ranks", question.ranks,
-                   "Of nccl-tests: number of ranks, or devices as in 0-3,6")
-      ->type_name("RANKS");
-  command->add_option("--move", question.move, "Of nccl-tests: which collective")
-      ->check(CLI::IsMember(names_of<program::Move>()));
-  command->add_option("--folds", question.folds, "Of cross-validation; under 10 rows: one a row")
-      ->type_name("K")
-      ->check(CLI::Range(2, 100))
-      ->capture_default_str();
+      .option("--ranks", question.ranks, "Of nccl-tests: number of ranks, or devices as in 0-3,6")
+      .type("RANKS");
+  command.option("--move", question.move, "Of nccl-tests: which collective")
+      .one_of(names_of<program::Move>());
+  command.option("--folds", question.folds, "Of cross-validation; under 10 rows: one a row")
+      .type("K")
+      .between(2, 100)
+      .shows_default();
   command
-      ->add_option("--evaluations", question.evaluations,
-                   "The most predictions of all rows for one fit")
-      ->type_name("N")
-      ->check(CLI::Range(10, 100000))
-      ->capture_default_str();
-  command->add_flag("--rows", options->rows, "Print each row");
-  command->add_option("-o,--output", options->output, "Write the device, software or library file")
-      ->type_name("FILE.toml");
+      .option("--evaluations", question.evaluations, "The most predictions of all rows for one fit")
+      .type("N")
+      .between(10, 100000)
+      .shows_default();
+  command.flag("--rows", options->rows, "Print each row");
+  command.option("-o,--output", options->output, "Write the device, software or library file")
+      .type("FILE.toml");
   command
-      ->add_option("--software-output", options->software_output,
-                   "Write the software file, where -o is the device's")
-      ->type_name("FILE.toml");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_calibrate(context, *options); };
-  });
+      .option("--software-output", options->software_output,
+              "Write the software file, where -o is the device's")
+      .type("FILE.toml");
+  command.runs([&context, options] { return run_calibrate(context, *options); });
 }
 
 }  // namespace rehearse::cli

@@ -58,37 +58,34 @@ int run_chaos(const Context& context, const Options& given) {
 }  // namespace
 
 void add_chaos(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "chaos", "Break real runs on purpose and judge how they end",
+  const Command command(
+      app, context, "chaos", "Break real runs on purpose and judge how they end",
       "  rehearse chaos job.toml --trials 20 --nproc 2\n"
       "  rehearse chaos job.toml --kinds kill,hang,wrong-numbers --methods ddp,zero3\n"
       "  rehearse chaos job.toml --trials 1 --kinds kill --methods ddp --seed 7 --keep");
   auto options = std::make_shared<Options>();
-  add_job(*command, options->job);
+  command.job(options->job).required();
   command
-      ->add_option("--trials", options->trials,
-                   "How many runs are broken; default: each kind once with each method")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--nproc", options->nproc, "Ranks of each run; default: the job's")
-      ->check(CLI::Range(1, 4096));
+      .option("--trials", options->trials,
+              "How many runs are broken; default: each kind once with each method")
+      .between(1, 1 << 20);
+  command.option("--nproc", options->nproc, "Ranks of each run; default: the job's")
+      .between(1, 4096);
   command
-      ->add_option("--kinds", options->kind_list,
-                   "What goes wrong, as in kill,hang (docs/faults.md); all: everything")
-      ->type_name("LIST")
-      ->capture_default_str();
+      .option("--kinds", options->kind_list,
+              "What goes wrong, as in kill,hang (docs/faults.md); all: everything")
+      .type("LIST")
+      .shows_default();
   command
-      ->add_option("--methods", options->methods,
-                   "Methods, as of `rehearse compare`; default: the job's")
-      ->type_name("LIST");
-  command->add_option("--seed", options->seed, "Of the first trial; the others have those after it")
-      ->capture_default_str();
-  command
-      ->add_option("--folder", options->folder, "Where the runs write; default: a temporary folder")
-      ->type_name("DIR");
-  command->add_flag("--keep", options->keep, "Keep the runs that went wrong");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_chaos(context, *options); };
-  });
+      .option("--methods", options->methods,
+              "Methods, as of `rehearse compare`; default: the job's")
+      .type("LIST");
+  command.option("--seed", options->seed, "Of the first trial; the others have those after it")
+      .shows_default();
+  command.option("--folder", options->folder, "Where the runs write; default: a temporary folder")
+      .type("DIR");
+  command.flag("--keep", options->keep, "Keep the runs that went wrong");
+  command.runs([&context, options] { return run_chaos(context, *options); });
 }
 
 }  // namespace rehearse::cli

@@ -151,44 +151,41 @@ int run_collective(const Context& context, const Options& options) {
 }  // namespace
 
 void add_collective(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "collective", "Predict one collective by size, as nccl-tests measures it",
+  const Command command(
+      app, context, "collective", "Predict one collective by size, as nccl-tests measures it",
       "  rehearse collective all_reduce --cluster dgx1 --bytes 1MiB:1GiB\n"
       "  rehearse collective all_gather --cluster dgx-a100:4 --ranks 0-7,16-23 --ways\n"
       "  rehearse collective all_reduce --cluster dgx-h100:2 --protocol Simple -o curve.svg");
   auto options = std::make_shared<Options>();
-  command->add_option("move", options->move, "Which collective")
-      ->check(CLI::IsMember(names_of<program::Move>()))
-      ->capture_default_str();
-  command->add_option("--cluster", options->cluster, "Cluster, by name or file")
-      ->type_name("CLUSTER")
-      ->required();
-  command->add_option("-b,--bytes", options->bytes, "Size of the tensor, or smallest:largest")
-      ->type_name("BYTES")
-      ->capture_default_str();
-  command->add_option("--factor", options->factor, "Between two sizes")
-      ->type_name("X")
-      ->check(CLI::Range(1.001, 1e6))
-      ->capture_default_str();
-  command->add_option("--ranks", options->ranks, "Number of ranks, or devices as in 0-3,6")
-      ->type_name("RANKS");
-  command->add_option("--software", options->software, "Whose communication library")
-      ->type_name("SOFTWARE")
-      ->capture_default_str();
-  command->add_option("--algorithm", options->algorithm, "Only this algorithm")
-      ->check(CLI::IsMember(names_of<program::Algorithm>()))
-      ->capture_default_str();
-  command->add_option("--protocol", options->protocol, "Only this protocol of the library")
-      ->type_name("NAME");
-  command->add_option("--dtype", options->dtype, "Type of the elements")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
-      ->capture_default_str();
-  command->add_flag("--ways", options->ways, "Print every algorithm and protocol side by side");
-  command->add_option("-o,--output", options->output, "Write JSON, or a picture (.svg, .png, .pdf)")
-      ->type_name("FILE");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_collective(context, *options); };
-  });
+  command.option("move", options->move, "Which collective")
+      .one_of(names_of<program::Move>())
+      .shows_default();
+  command.option("--cluster", options->cluster, "Cluster, by name or file")
+      .type("CLUSTER")
+      .required();
+  command.option("-b,--bytes", options->bytes, "Size of the tensor, or smallest:largest")
+      .type("BYTES")
+      .shows_default();
+  command.option("--factor", options->factor, "Between two sizes")
+      .type("X")
+      .between(1.001, 1e6)
+      .shows_default();
+  command.option("--ranks", options->ranks, "Number of ranks, or devices as in 0-3,6")
+      .type("RANKS");
+  command.option("--software", options->software, "Whose communication library")
+      .type("SOFTWARE")
+      .shows_default();
+  command.option("--algorithm", options->algorithm, "Only this algorithm")
+      .one_of(names_of<program::Algorithm>())
+      .shows_default();
+  command.option("--protocol", options->protocol, "Only this protocol of the library").type("NAME");
+  command.option("--dtype", options->dtype, "Type of the elements")
+      .one_of({"f32", "f16", "bf16"})
+      .shows_default();
+  command.flag("--ways", options->ways, "Print every algorithm and protocol side by side");
+  command.option("-o,--output", options->output, "Write JSON, or a picture (.svg, .png, .pdf)")
+      .type("FILE");
+  command.runs([&context, options] { return run_collective(context, *options); });
 }
 
 }  // namespace rehearse::cli

@@ -168,8 +168,8 @@ int run_compare(const Context& context, const Options& options) {
 }  // namespace
 
 void add_compare(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "compare", "Predict the step time of a job under several methods",
+  const Command command(
+      app, context, "compare", "Predict the step time of a job under several methods",
       "  rehearse compare experiments/paper-ddp.toml\n"
       "  rehearse compare experiments/paper-ddp.toml --methods ddp,zero2,1f1b --report out.html\n"
       "  rehearse compare experiments/paper-ddp.toml --methods "
@@ -177,31 +177,28 @@ void add_compare(CLI::App& app, Context& context) {
       "  rehearse compare experiments/goodput/llama3.toml --duration 54d --recovery "
       "restart,spare");
   auto options = std::make_shared<Options>();
-  add_study_flags(*command, *options);
+  add_study_flags(command, *options);
   command
-      ->add_option("--methods", options->methods,
-                   "NAME[@KEY=VALUE,...],... or all; keys of [method], for that row alone; "
-                   "plan: the job's")
-      ->type_name("LIST")
-      ->capture_default_str();
-  CLI::Option* const duration = add_duration(*command, options->long_run.duration);
-  for (const char* other : {"--methods", "--report", "--timings"}) duration->excludes(other);
+      .option("--methods", options->methods,
+              "NAME[@KEY=VALUE,...],... or all; keys of [method], for that row alone; "
+              "plan: the job's")
+      .type("LIST")
+      .shows_default();
+  const Option duration = add_duration(command, options->long_run.duration);
+  for (const char* other : {"--methods", "--report", "--timings"}) duration.excludes(other);
   command
-      ->add_option("--recovery", options->long_run.recovery,
-                   "With --duration: restart,shrink,grow,replica,spare or some of them")
-      ->type_name("LIST")
-      ->needs(duration);
+      .option("--recovery", options->long_run.recovery,
+              "With --duration: restart,shrink,grow,replica,spare or some of them")
+      .type("LIST")
+      .needs(duration);
   command
-      ->add_option("--checkpoint", options->long_run.checkpoint,
-                   "With --duration: full,async,sharded,incremental,peer or some of them")
-      ->type_name("LIST")
-      ->needs(duration);
-  command->callback([&context, options] {
-    context.run = [&context, options] {
-      return options->long_run.duration.empty()
-                 ? run_compare(context, *options)
-                 : compare_long(context, *options, options->long_run);
-    };
+      .option("--checkpoint", options->long_run.checkpoint,
+              "With --duration: full,async,sharded,incremental,peer or some of them")
+      .type("LIST")
+      .needs(duration);
+  command.runs([&context, options] {
+    return options->long_run.duration.empty() ? run_compare(context, *options)
+                                              : compare_long(context, *options, options->long_run);
   });
 }
 

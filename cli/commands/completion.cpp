@@ -192,19 +192,15 @@ std::string completion(const CLI::App& app, const std::string& shell) {
 }
 
 void add_completion(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(app, "completion", "Print what completes commands in a shell",
-                                  "  source <(rehearse completion bash)\n"
-                                  "  rehearse completion zsh > ~/.zsh/completions/_rehearse\n"
-                                  "  rehearse completion fish | source");
+  const Command command(app, context, "completion", "Print what completes commands in a shell",
+                        "  source <(rehearse completion bash)\n"
+                        "  rehearse completion zsh > ~/.zsh/completions/_rehearse\n"
+                        "  rehearse completion fish | source");
   auto shell = std::make_shared<std::string>();
-  command->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember(shells()));
-  command->callback([&app, &context, shell] {
-    context.run = [&app, shell] {
-      std::cout << completion(app, *shell);
-      return int{good};
-    };
+  command.option("SHELL", *shell, "bash, zsh or fish").required().one_of(shells());
+  command.runs([&app, shell] {
+    std::cout << completion(app, *shell);
+    return int{good};
   });
 }
 

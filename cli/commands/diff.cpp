@@ -40,30 +40,27 @@ int run_diff(const Context& context, const Options& options) {
 }  // namespace
 
 void add_diff(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "diff", "Say what differs between two jobs, what it costs, and where in the step",
+  const Command command(
+      app, context, "diff",
+      "Say what differs between two jobs, what it costs, and where in the step",
       "  rehearse diff experiments/paper-ddp.toml experiments/paper-megatron.toml\n"
       "  rehearse diff JOB.toml JOB.toml --set-b method.name=zero3 -o diff.svg\n"
       "  rehearse diff JOB.toml JOB.toml --set-a method.plan=a.toml --set-b method.plan=b.toml");
   auto options = std::make_shared<Options>();
-  command->add_option("A.toml", options->job, "A job (docs/job.md)")->required();
-  command->add_option("B.toml", options->other, "Another job, or the same")->required();
-  command->add_option("--set-a", options->set_a, "As --set, for A alone; may be repeated")
-      ->type_name("KEY.PATH=VALUE")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--set-b", options->set_b, "As --set, for B alone; may be repeated")
-      ->type_name("KEY.PATH=VALUE")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add_prediction_flags(*command, *options);
+  command.option("A.toml", options->job, "A job (docs/job.md)").required();
+  command.option("B.toml", options->other, "Another job, or the same").required();
+  command.option("--set-a", options->set_a, "As --set, for A alone; may be repeated")
+      .type("KEY.PATH=VALUE")
+      .repeats();
+  command.option("--set-b", options->set_b, "As --set, for B alone; may be repeated")
+      .type("KEY.PATH=VALUE")
+      .repeats();
+  add_prediction_flags(command, *options);
   command
-      ->add_option("-o,--output", options->drawn,
-                   "Also write JSON (.json) or a picture (.svg, .png, .pdf)")
-      ->type_name("FILE");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_diff(context, *options); };
-  });
+      .option("-o,--output", options->drawn,
+              "Also write JSON (.json) or a picture (.svg, .png, .pdf)")
+      .type("FILE");
+  command.runs([&context, options] { return run_diff(context, *options); });
 }
 
 }  // namespace rehearse::cli

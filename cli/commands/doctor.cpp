@@ -236,14 +236,13 @@ int run_doctor(const Context& context, const std::string& job) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "doctor",
+  const Command command(
+      app, context, "doctor",
       "Say what was found, what is missing, what that disables, and which ports a run opens",
       "  rehearse doctor\n  rehearse doctor --json\n  rehearse doctor experiments/demo-ddp.toml");
   auto job = std::make_shared<std::string>();
-  add_job(*command, *job)->required(false);
-  command->callback(
-      [&context, job] { context.run = [&context, job] { return run_doctor(context, *job); }; });
+  command.job(*job);
+  command.runs([&context, job] { return run_doctor(context, *job); });
 }
 
 }  // namespace rehearse::cli

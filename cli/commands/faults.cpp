@@ -110,22 +110,18 @@ int run_faults(const Context& context, const Options& options) {
 }  // namespace
 
 void add_faults(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "faults", "Draw a fault trace for a job from its failure model",
+  const Command command(
+      app, context, "faults", "Draw a fault trace for a job from its failure model",
       "  rehearse faults experiments/goodput/llama3.toml --duration 54d\n"
       "  rehearse faults experiments/goodput/llama3.toml --duration 7d --set faults.seed=2 -o "
       "week.toml\n"
       "  rehearse faults job.toml --duration 12h --set faults.trace=spot.csv -o spot.toml");
   auto options = std::make_shared<Options>();
-  add_job(*command, options->job);
-  command->add_option("--duration", options->duration, "How long, as in 54d")
-      ->type_name("TIME")
-      ->required();
-  command->add_option("-o,--output", options->output, "Write the trace (TOML, docs/faults.md)")
-      ->type_name("FILE");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_faults(context, *options); };
-  });
+  command.job(options->job).required();
+  command.option("--duration", options->duration, "How long, as in 54d").type("TIME").required();
+  command.option("-o,--output", options->output, "Write the trace (TOML, docs/faults.md)")
+      .type("FILE");
+  command.runs([&context, options] { return run_faults(context, *options); });
 }
 
 }  // namespace rehearse::cli

@@ -159,11 +159,11 @@ void write_and_print(const Context& context, const StudyFlags& flags, const std:
 
 }  // namespace
 
-CLI::Option* add_duration(CLI::App& command, std::string& duration) {
+Option add_duration(const Command& command, std::string& duration) {
   return command
-      .add_option("--duration", duration,
-                  "Run so long, as in 54d, with the failures of [faults]: goodput and lost time")
-      ->type_name("TIME");
+      .option("--duration", duration,
+              "Run so long, as in 54d, with the failures of [faults]: goodput and lost time")
+      .type("TIME");
 }
 
 Seconds parse_duration(const std::string& text) {

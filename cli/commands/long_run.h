@@ -1,7 +1,6 @@
 // `rehearse simulate --duration` and `rehearse compare --duration`: a job over weeks in which
 // things break.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "cli/commands/study_options.h"
@@ -15,7 +14,7 @@ struct LongRunFlags {
 };
 
 /// Adds --duration.
-CLI::Option* add_duration(CLI::App& command, std::string& duration);
+Option add_duration(const Command& command, std::string& duration);
 /// "54d" of --duration. Throws InputError.
 Seconds parse_duration(const std::string& text);
 

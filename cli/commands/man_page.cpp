@@ -1,6 +1,8 @@
 // `rehearse help --man`: the help of all commands as one manual page in roff.
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include "cli/console/described.h"
 
 namespace rehearse::cli {
@@ -47,7 +49,8 @@ void add_options(const std::vector<DescribedOption>& options, std::string& out) 
 /// become paragraphs.
 void add_footer(const std::string& footer, std::string& out) {
   bool as_it_is = false;
-  for (const std::string& line : CLI::detail::split(footer, '\n')) {
+  std::istringstream lines(footer);
+  for (std::string line; std::getline(lines, line);) {
     if (line.starts_with(' ') != as_it_is) {
       as_it_is = !as_it_is;
       out += as_it_is ? ".PP\n.nf\n" : ".fi\n.PP\n";

@@ -74,32 +74,29 @@ int run_plan(const Context& context, const Options& options) {
 }  // namespace
 
 void add_plan(CLI::App& app, Context& context) {
-  CLI::App* command =
-      add_command(app, "plan", "Decide the best plan for a job's model on its cluster",
-                  "  rehearse plan experiments/paper-ddp.toml --explain -o plan.toml\n"
-                  "  rehearse simulate experiments/paper-ddp.toml --set method.name= \\\n"
-                  "    --set method.plan=plan.toml\n"
-                  "  rehearse plan experiments/paper-ddp.toml --budget 500 --json\n"
-                  "  rehearse plan experiments/paper-ddp.toml --set method.tp=1");
+  const Command command(app, context, "plan",
+                        "Decide the best plan for a job's model on its cluster",
+                        "  rehearse plan experiments/paper-ddp.toml --explain -o plan.toml\n"
+                        "  rehearse simulate experiments/paper-ddp.toml --set method.name= \\\n"
+                        "    --set method.plan=plan.toml\n"
+                        "  rehearse plan experiments/paper-ddp.toml --budget 500 --json\n"
+                        "  rehearse plan experiments/paper-ddp.toml --set method.tp=1");
   auto options = std::make_shared<Options>();
-  add_job(*command, options->job);
-  command->add_flag("--explain", options->explain,
-                    "Print the score of each choice, what lost to it and what would change it");
-  command->add_option("--profile", options->profile, "Measured times; default: cluster.profile")
-      ->type_name("FILE")
-      ->check(CLI::ExistingFile);
-  command->add_option("-o,--output", options->output, "Write the plan, for method.plan")
-      ->type_name("FILE");
-  command->add_option("--report", options->report, "Write an HTML report with pictures of the plan")
-      ->type_name("FILE");
-  command->add_option("--budget", options->budget, "Candidates to dry-run at most; 0: no limit")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  command->add_flag("--no-rescore", options->no_rescore,
-                    "Trust the dry run: no fluid simulation of the best candidates");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_plan(context, *options); };
-  });
+  command.job(options->job).required();
+  command.flag("--explain", options->explain,
+               "Print the score of each choice, what lost to it and what would change it");
+  command.option("--profile", options->profile, "Measured times; default: cluster.profile")
+      .type("FILE")
+      .existing_file();
+  command.option("-o,--output", options->output, "Write the plan, for method.plan").type("FILE");
+  command.option("--report", options->report, "Write an HTML report with pictures of the plan")
+      .type("FILE");
+  command.option("--budget", options->budget, "Candidates to dry-run at most; 0: no limit")
+      .between(0, 1 << 30)
+      .shows_default();
+  command.flag("--no-rescore", options->no_rescore,
+               "Trust the dry run: no fluid simulation of the best candidates");
+  command.runs([&context, options] { return run_plan(context, *options); });
 }
 
 }  // namespace rehearse::cli

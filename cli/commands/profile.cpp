@@ -69,83 +69,76 @@ costs::Profile profile_cluster(const Context&, const ProfileOptions&) {
 #endif
 
 void add_profile(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "profile", "Measure this machine, or a modelled cluster, for simulations",
+  const Command command(
+      app, context, "profile", "Measure this machine, or a modelled cluster, for simulations",
       "  rehearse profile -o profile.json --nproc 2\n"
       "  rehearse simulate experiments/demo-ddp.toml --set cluster.profile=profile.json\n"
       "  rehearse profile -o h100.json --nproc 8 --device cuda --kind H100 --precision bf16\n"
       "  rehearse profile -o paper.json --cluster paper --model bert-paper-110m\n"
       "  rehearse profile -o both.json --merge v100.json,rtx4090.json");
   auto options = std::make_shared<ProfileOptions>();
-  command->add_option("-o,--output", options->output, "Where to write it")
-      ->type_name("FILE")
-      ->required();
-  CLI::Option* cluster =
+  command.option("-o,--output", options->output, "Where to write it").type("FILE").required();
+  const Option cluster =
       command
-          ->add_option(
-              "--cluster", options->cluster,
-              "Play it on this modelled cluster instead, disturbed as --set disturb.* says")
-          ->type_name("NAME");
-  CLI::Option* ranks =
-      command->add_option("--nproc", options->nproc, "Ranks that run while it measures")
-          ->check(CLI::Range(1, 4096))
-          ->excludes(cluster);
-  command->add_option("--model", options->model, "Model whose segments are timed")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--seq-len", options->seq_len, "Tokens a sample; default: the model's")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--samples", options->samples, "Samples of a micro-batch, several sizes")
-      ->check(CLI::Range(1, 4096))
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--tp", options->tp, "Tensor-parallel sizes")
-      ->check(CLI::Range(1, 1024))
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--optimizer", options->optimizer, "adamw or sgd")
-      ->check(CLI::IsMember(names_of<plan::Optimizer>()))
-      ->capture_default_str();
-  command->add_option("--precision", options->precision, "fp32, bf16 or fp16")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))  // a profile has no times in FP8
-      ->capture_default_str();
-  command->add_option("--device", options->device, "Device of the ranks: auto, cpu or cuda")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->excludes(cluster);
-  CLI::Option* kind =
+          .option("--cluster", options->cluster,
+                  "Play it on this modelled cluster instead, disturbed as --set disturb.* says")
+          .type("NAME");
+  const Option ranks = command.option("--nproc", options->nproc, "Ranks that run while it measures")
+                           .between(1, 4096)
+                           .excludes(cluster);
+  command.option("--model", options->model, "Model whose segments are timed")
+      .type("NAME")
+      .shows_default();
+  command.option("--seq-len", options->seq_len, "Tokens a sample; default: the model's")
+      .between(1, 1 << 20);
+  command.option("--samples", options->samples, "Samples of a micro-batch, several sizes")
+      .between(1, 4096)
+      .comma_separated()
+      .shows_default();
+  command.option("--tp", options->tp, "Tensor-parallel sizes")
+      .between(1, 1024)
+      .comma_separated()
+      .shows_default();
+  command.option("--optimizer", options->optimizer, "adamw or sgd")
+      .one_of(names_of<plan::Optimizer>())
+      .shows_default();
+  command.option("--precision", options->precision, "fp32, bf16 or fp16")
+      .one_of({"fp32", "bf16", "fp16"})  // a profile has no times in FP8
+      .shows_default();
+  command.option("--device", options->device, "Device of the ranks: auto, cpu or cuda")
+      .type("NAME")
+      .shows_default()
+      .excludes(cluster);
+  const Option kind =
       command
-          ->add_option("--kind", options->kind,
-                       "What platforms/devices.toml calls the device; default: as --ranks-on says")
-          ->type_name("NAME")
-          ->excludes(cluster);
-  command->add_option("--threads", options->threads, "Per rank; default: cores / ranks")
-      ->check(CLI::Range(1, 4096))
-      ->excludes(cluster);
+          .option("--kind", options->kind,
+                  "What platforms/devices.toml calls the device; default: as --ranks-on says")
+          .type("NAME")
+          .excludes(cluster);
+  command.option("--threads", options->threads, "Per rank; default: cores / ranks")
+      .between(1, 4096)
+      .excludes(cluster);
   command
-      ->add_flag("--no-network", options->no_network,
-                 "Measure no communication: the job's platform states it")
-      ->excludes(cluster);
+      .flag("--no-network", options->no_network,
+            "Measure no communication: the job's platform states it")
+      .excludes(cluster);
   command
-      ->add_flag("--encrypt", options->encrypt,
-                 "Measure connections as run.encrypt = true makes them")
-      ->excludes(cluster);
+      .flag("--encrypt", options->encrypt, "Measure connections as run.encrypt = true makes them")
+      .excludes(cluster);
   command
-      ->add_option("--ranks-on", options->ranks_on,
-                   "The platform whose device i rank i stands on; default: this host")
-      ->type_name("NAME")
-      ->excludes(cluster)
-      ->excludes(kind);
+      .option("--ranks-on", options->ranks_on,
+              "The platform whose device i rank i stands on; default: this host")
+      .type("NAME")
+      .excludes(cluster)
+      .excludes(kind);
   command
-      ->add_option("--merge", options->merge,
-                   "Measure nothing: put these profiles together, comma between them")
-      ->delimiter(',')
-      ->type_name("FILE")
-      ->excludes(cluster)
-      ->excludes(ranks);
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_profile(context, *options); };
-  });
+      .option("--merge", options->merge,
+              "Measure nothing: put these profiles together, comma between them")
+      .comma_separated()
+      .type("FILE")
+      .excludes(cluster)
+      .excludes(ranks);
+  command.runs([&context, options] { return run_profile(context, *options); });
 }
 
 }  // namespace rehearse::cli

@@ -91,24 +91,20 @@ int run_program(const Context& context, const Options& options) {
 }  // namespace
 
 void add_program(CLI::App& app, Context& context) {
-  CLI::App* command =
-      add_command(app, "program", "Print the program that a job compiles to, or check it",
-                  "  rehearse program experiments/paper-ddp.toml\n"
-                  "  rehearse program experiments/paper-ddp.toml --check\n"
-                  "  rehearse program experiments/paper-ddp.toml -o ddp.program\n"
-                  "  rehearse program --from ddp.program --check");
+  const Command command(app, context, "program",
+                        "Print the program that a job compiles to, or check it",
+                        "  rehearse program experiments/paper-ddp.toml\n"
+                        "  rehearse program experiments/paper-ddp.toml --check\n"
+                        "  rehearse program experiments/paper-ddp.toml -o ddp.program\n"
+                        "  rehearse program --from ddp.program --check");
   auto options = std::make_shared<Options>();
-  command->add_option("JOB.toml", options->job, "What to train, where and how (docs/job.md)");
-  command
-      ->add_option("--from", options->from, "Read a program's text instead of compiling the job's")
-      ->type_name("FILE");
-  command->add_option("-o,--output", options->output, "Write the text to a file")
-      ->type_name("FILE");
-  command->add_flag("--check", options->check,
-                    "Link it: deadlocks, races, layouts; print roles, channels and memory");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_program(context, *options); };
-  });
+  command.job(options->job);
+  command.option("--from", options->from, "Read a program's text instead of compiling the job's")
+      .type("FILE");
+  command.option("-o,--output", options->output, "Write the text to a file").type("FILE");
+  command.flag("--check", options->check,
+               "Link it: deadlocks, races, layouts; print roles, channels and memory");
+  command.runs([&context, options] { return run_program(context, *options); });
 }
 
 }  // namespace rehearse::cli

@@ -192,36 +192,34 @@ int run_simulate(const Context& context, const Options& options) {
 }  // namespace
 
 void add_simulate(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "simulate", "Predict the step time of a job on its cluster",
+  const Command command(
+      app, context, "simulate", "Predict the step time of a job on its cluster",
       "  rehearse simulate experiments/paper-ddp.toml\n"
       "  rehearse simulate experiments/paper-ddp.toml --set method.name=zero3 --json\n"
       "  rehearse simulate experiments/paper-megatron.toml --trace step.json --report out.html\n"
       "  rehearse simulate experiments/goodput/llama3.toml --duration 54d --seeds 20");
   auto options = std::make_shared<Options>();
-  add_study_flags(*command, *options);
-  command->add_flag("--explain", options->explain,
-                    "Also say where a step goes, and what 10% more of each resource saves");
-  command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of two steps")
-      ->type_name("FILE");
+  add_study_flags(command, *options);
+  command.flag("--explain", options->explain,
+               "Also say where a step goes, and what 10% more of each resource saves");
+  command.option("--trace", options->trace, "Write a Chrome/Perfetto trace of two steps")
+      .type("FILE");
   command
-      ->add_option("--faults", options->faults,
-                   "Replay this fault trace (as faults.trace of the job)")
-      ->type_name("FILE");
-  command->add_option("--steps", options->steps, "The most steps of a run, with 5 that warm up")
-      ->check(CLI::Range(6, 100'000))
-      ->capture_default_str();
-  CLI::Option* const duration = add_duration(*command, options->long_run.duration);
+      .option("--faults", options->faults, "Replay this fault trace (as faults.trace of the job)")
+      .type("FILE");
+  const Option steps =
+      command.option("--steps", options->steps, "The most steps of a run, with 5 that warm up")
+          .between(6, 100'000)
+          .shows_default();
+  const Option duration = add_duration(command, options->long_run.duration);
   for (const char* other : {"--trace", "--explain", "--report", "--timings"})
-    duration->excludes(other);
-  command->get_option("--steps")->excludes(duration);
-  command->callback([&context, options] {
-    context.run = [&context, options] {
-      if (!options->faults.empty())
-        context.set.push_back(fmt::format("faults.trace=\"{}\"", options->faults));
-      return options->long_run.duration.empty() ? run_simulate(context, *options)
-                                                : run_long(context, *options, options->long_run);
-    };
+    duration.excludes(other);
+  steps.excludes(duration);
+  command.runs([&context, options] {
+    if (!options->faults.empty())
+      context.set.push_back(fmt::format("faults.trace=\"{}\"", options->faults));
+    return options->long_run.duration.empty() ? run_simulate(context, *options)
+                                              : run_long(context, *options, options->long_run);
   });
 }
 

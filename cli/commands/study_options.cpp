@@ -38,31 +38,28 @@ double parse_precision(const std::string& text) {
 
 }  // namespace
 
-void add_prediction_flags(CLI::App& command, StudyFlags& flags) {
+void add_prediction_flags(const Command& command, StudyFlags& flags) {
   command
-      .add_option("--fidelity", flags.fidelity,
-                  "analytic (nothing contends), fluid or chunk (SimGrid)")
-      ->check(CLI::IsMember(names_of<study::Fidelity>()))
-      ->capture_default_str();
-  command.add_option("--seeds", flags.seeds, "Runs with different draws of [disturb]")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+      .option("--fidelity", flags.fidelity, "analytic (nothing contends), fluid or chunk (SimGrid)")
+      .one_of(names_of<study::Fidelity>())
+      .shows_default();
+  command.option("--seeds", flags.seeds, "Runs with different draws of [disturb]")
+      .between(1, 10000)
+      .shows_default();
   command
-      .add_option("--precision", flags.precision,
-                  "Stop a run when its mean step time is known to this share, with 95% "
-                  "confidence; 0%: run all steps")
-      ->type_name("PERCENT")
-      ->capture_default_str();
+      .option("--precision", flags.precision,
+              "Stop a run when its mean step time is known to this share, with 95% "
+              "confidence; 0%: run all steps")
+      .type("PERCENT")
+      .shows_default();
 }
 
-void add_study_flags(CLI::App& command, StudyFlags& flags) {
-  add_job(command, flags.job);
+void add_study_flags(const Command& command, StudyFlags& flags) {
+  command.job(flags.job).required();
   add_prediction_flags(command, flags);
-  command.add_option("--report", flags.report, "Write an HTML report with pictures")
-      ->type_name("FILE");
-  command.add_option("-o,--output", flags.output, "Also write the JSON to a file")
-      ->type_name("FILE");
-  command.add_flag("--timings", flags.timings, "Also print how long this took, in wall clock");
+  command.option("--report", flags.report, "Write an HTML report with pictures").type("FILE");
+  command.option("-o,--output", flags.output, "Also write the JSON to a file").type("FILE");
+  command.flag("--timings", flags.timings, "Also print how long this took, in wall clock");
 }
 
 void check_report(const std::string& path) {

@@ -1,6 +1,5 @@
 // The flags that commands which predict share.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "cli/console/command.h"
@@ -17,9 +16,9 @@ struct StudyFlags {
 };
 
 /// --fidelity, --seeds and --precision.
-void add_prediction_flags(CLI::App& command, StudyFlags& flags);
+void add_prediction_flags(const Command& command, StudyFlags& flags);
 /// These, the job, and where the results go.
-void add_study_flags(CLI::App& command, StudyFlags& flags);
+void add_study_flags(const Command& command, StudyFlags& flags);
 /// The options of a study. Throws InputError when the precision is not a share from 0% to 100%, or
 /// when an output file cannot be written.
 study::StudyOptions study_options(const StudyFlags& flags, Teller& teller);

@@ -300,8 +300,8 @@ int run_sweep(const Context& context, const Options& options) {
 }  // namespace
 
 void add_sweep(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(
-      app, "sweep", "Predict many variants of a job and find the best",
+  const Command command(
+      app, context, "sweep", "Predict many variants of a job and find the best",
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep\n"
       "  rehearse sweep experiments/sweep/methods.toml --dry-run\n"
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --by tokens_per_s --top 5\n"
@@ -309,46 +309,42 @@ void add_sweep(CLI::App& app, Context& context) {
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --on slurm --on-args "
       "\"--time 1:00:00\"");
   auto options = std::make_shared<Options>();
-  command->add_option("SWEEP.toml", options->file, "What to vary (docs/sweep.md)")->required();
+  command.option("SWEEP.toml", options->file, "What to vary (docs/sweep.md)").required();
   command
-      ->add_option("-o,--output", options->output,
-                   "Folder of results; a sweep that was stopped goes on with those in it")
-      ->type_name("DIR");
+      .option("-o,--output", options->output,
+              "Folder of results; a sweep that was stopped goes on with those in it")
+      .type("DIR");
   command
-      ->add_option("--by", options->by,
-                   "The figure by which points are ranked, as in tokens_per_s (docs/sweep.md)")
-      ->type_name("METRIC");
-  command->add_option("--top", options->top, "How many of the best points to print")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
+      .option("--by", options->by,
+              "The figure by which points are ranked, as in tokens_per_s (docs/sweep.md)")
+      .type("METRIC");
+  command.option("--top", options->top, "How many of the best points to print")
+      .between(1, 1000000)
+      .shows_default();
   command
-      ->add_option("--jobs", options->jobs,
-                   "Points computed at a time; 0: as many as cores; with --on: of a task; 0: one")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  command->add_option("--shard", options->shard, "Only the points dealt to machine I of N")
-      ->type_name("I/N");
+      .option("--jobs", options->jobs,
+              "Points computed at a time; 0: as many as cores; with --on: of a task; 0: one")
+      .between(0, 4096)
+      .shows_default();
+  command.option("--shard", options->shard, "Only the points dealt to machine I of N").type("I/N");
   command
-      ->add_option("--on", options->on,
-                   "Compute on other machines: as tasks of HyperQueue (hq) or Slurm (slurm)")
-      ->check(CLI::IsMember(batch_systems()));
-  command->add_option("--shards", options->shards, "With --on: how many tasks; 0: chosen")
-      ->check(CLI::Range(0, 100000))
-      ->capture_default_str();
+      .option("--on", options->on,
+              "Compute on other machines: as tasks of HyperQueue (hq) or Slurm (slurm)")
+      .one_of(batch_systems());
+  command.option("--shards", options->shards, "With --on: how many tasks; 0: chosen")
+      .between(0, 100000)
+      .shows_default();
   command
-      ->add_option("--on-args", options->on_arguments,
-                   "With --on: arguments for hq submit or sbatch; may be repeated")
-      ->type_name("TEXT")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      .option("--on-args", options->on_arguments,
+              "With --on: arguments for hq submit or sbatch; may be repeated")
+      .type("TEXT")
+      .repeats();
   command
-      ->add_option("--wait", options->wait,
-                   "With --on: the longest wait, as in 12h; default: until Ctrl-C")
-      ->type_name("TIME");
-  command->add_flag("--dry-run", options->dry_run, "List the points and compute none");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_sweep(context, *options); };
-  });
+      .option("--wait", options->wait,
+              "With --on: the longest wait, as in 12h; default: until Ctrl-C")
+      .type("TIME");
+  command.flag("--dry-run", options->dry_run, "List the points and compute none");
+  command.runs([&context, options] { return run_sweep(context, *options); });
 }
 
 }  // namespace rehearse::cli

@@ -170,26 +170,23 @@ int run_validate(const Context& context, const Options& options) {
 }  // namespace
 
 void add_validate(CLI::App& app, Context& context) {
-  CLI::App* command =
-      add_command(app, "validate", "Predict published measurements and compare",
-                  "  rehearse validate\n"
-                  "  rehearse validate megatron-node --rows\n"
-                  "  rehearse validate -o accuracy.svg\n"
-                  "  rehearse validate --row h2048-l24-tp1-dp2-pp2-mb4-gb16\n"
-                  "  rehearse validate megatron-node --set software.host.forward=50us --json");
+  const Command command(
+      app, context, "validate", "Predict published measurements and compare",
+      "  rehearse validate\n"
+      "  rehearse validate megatron-node --rows\n"
+      "  rehearse validate -o accuracy.svg\n"
+      "  rehearse validate --row h2048-l24-tp1-dp2-pp2-mb4-gb16\n"
+      "  rehearse validate megatron-node --set software.host.forward=50us --json");
   auto options = std::make_shared<Options>();
-  command->add_option("sets", options->sets, "Names of sets; default: all")->type_name("SET");
-  command->add_flag("--rows", options->rows, "Print each row");
-  command->add_option("--row", options->row, "Predict, print and explain this row alone")
-      ->type_name("NAME");
-  command->add_option("--fidelity", options->fidelity, "How to predict")
-      ->check(CLI::IsMember(names_of<study::Fidelity>()))
-      ->capture_default_str();
-  command->add_option("-o,--output", options->output, "Write JSON, or a picture (.svg, .png, .pdf)")
-      ->type_name("FILE");
-  command->callback([&context, options] {
-    context.run = [&context, options] { return run_validate(context, *options); };
-  });
+  command.option("sets", options->sets, "Names of sets; default: all").type("SET");
+  command.flag("--rows", options->rows, "Print each row");
+  command.option("--row", options->row, "Predict, print and explain this row alone").type("NAME");
+  command.option("--fidelity", options->fidelity, "How to predict")
+      .one_of(names_of<study::Fidelity>())
+      .shows_default();
+  command.option("-o,--output", options->output, "Write JSON, or a picture (.svg, .png, .pdf)")
+      .type("FILE");
+  command.runs([&context, options] { return run_validate(context, *options); });
 }
 
 }  // namespace rehearse::cli

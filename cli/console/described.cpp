@@ -1,6 +1,9 @@
 #include "cli/console/described.h"
 
-#include <algorithm>
+#include <CLI/CLI.hpp>
+
+#include "cli/console/parse_errors.h"
+#include "engine/base/errors.h"
 
 namespace rehearse::cli {
 namespace {
@@ -44,6 +47,15 @@ std::vector<DescribedCommand> describe(const CLI::App& app) {
     for (DescribedOption& argument : command.positionals)
       if (argument.value == "COMMAND") argument.choices = names;
   return out;
+}
+
+std::string help_of(const CLI::App& app, const std::string& command) {
+  // app.help() would print the help of the chosen command, which is `help` itself.
+  if (command.empty())
+    return app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal);
+  for (const CLI::App* known : app.get_subcommands({}))
+    if (known->get_name() == command) return known->help(app.get_name());
+  throw InputError(unknown_command(app, command));
 }
 
 }  // namespace rehearse::cli

@@ -1,9 +1,12 @@
 // The command line as data: commands, options and their texts, read from CLI11. The manual page and
 // the shell completions are made from this data, so they always agree with the help.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace rehearse::cli {
 
@@ -26,6 +29,9 @@ struct DescribedCommand {
 /// follow.
 std::vector<DescribedCommand> describe(const CLI::App& app);
 
+/// What `rehearse --help` prints; with the name of a command, what `rehearse COMMAND --help`
+/// prints. Throws InputError when there is no such command.
+std::string help_of(const CLI::App& app, const std::string& command);
 /// The completion script of the program for a shell. `shell`: one of shells().
 std::string completion(const CLI::App& app, const std::string& shell);
 const std::vector<std::string>& shells();

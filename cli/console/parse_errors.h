@@ -1,7 +1,11 @@
 // Error messages for a wrong command line, with the nearest known command or option.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <string>
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
 
 namespace rehearse::cli {
 
