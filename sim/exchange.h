@@ -17,6 +17,7 @@
 // (engine/costs/library_collective.h), which begin together after all latencies.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -25,6 +26,9 @@
 #include "engine/costs/library_collective.h"
 
 namespace rehearse::sim {
+
+/// The index of a member, or of its round.
+constexpr std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 struct Hop {
   int from = 0, to = 0;  // members, by their place in the group

@@ -10,9 +10,6 @@
 namespace rehearse::sim {
 namespace {
 
-std::size_t at(Id i) { return i; }
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 /// The lane of a role's op.
 Id lane_of(const program::Program& program, link::RoleOp who) {
   return program.roles[who.role].ops[who.op].lane;

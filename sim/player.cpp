@@ -4,12 +4,6 @@
 #include <utility>
 
 namespace rehearse::sim {
-namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 void Player::share_cores(std::vector<Id> cores, double core_seconds_per_byte) {
   cores_ = std::move(cores);
   core_seconds_per_byte_ = core_seconds_per_byte;

@@ -48,10 +48,10 @@ bool is_count(const std::string& word) {
          std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-class Reader {
+class LineReader {
  public:
   /// `label`: before each piece that the program writes, as of mpirun --tag-output.
-  Reader(const std::string& file, std::string label) : file_(file), label_(std::move(label)) {
+  LineReader(const std::string& file, std::string label) : file_(file), label_(std::move(label)) {
     label_.erase(label_.find_last_not_of(" \t") + 1);
   }
 
@@ -155,7 +155,7 @@ std::optional<std::string> label_of(const std::string& text) {
 bool is_nccl_output(const std::string& text) { return label_of(text).has_value(); }
 
 NcclOutput read_nccl_output(const std::string& text, const std::string& file) {
-  Reader reader(file, label_of(text).value_or(""));
+  LineReader reader(file, label_of(text).value_or(""));
   each_line(text, [&](const std::string& line) { reader.read(line); });
   return reader.done();
 }

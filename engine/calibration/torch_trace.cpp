@@ -113,7 +113,7 @@ Gaps gaps_of(std::vector<double> seconds) {
   return out;
 }
 
-class Reader {
+class TraceReader {
  public:
   void read(const Json& event) {
     if (!event.is_object() || text(event, "ph") != "X") return;
@@ -265,7 +265,7 @@ TorchTrace read_torch_trace(const std::string& text_of_file, const std::string& 
   const auto events = json.is_object() ? json.find("traceEvents") : json.end();
   if (!json.is_object() || events == json.end() || !events->is_array())
     throw InputError(fmt::format("{}: no list \"traceEvents\", which a Chrome trace has", file));
-  Reader reader;
+  TraceReader reader;
   for (const Json& event : *events) reader.read(event);
   TorchTrace out = reader.done(file);
   if (const auto devices = json.find("deviceProperties");

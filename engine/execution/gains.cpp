@@ -120,9 +120,9 @@ class Gains {
 };
 
 /// Remembers when each step ends, in the roles that do not run freely.
-class StepEnds : public TraceSink {
+class LastEnds : public TraceSink {
  public:
-  StepEnds(const link::OrderedProgram& linked, int steps)
+  LastEnds(const link::OrderedProgram& linked, int steps)
       : linked_(linked), ends_(static_cast<std::size_t>(steps), 0.0) {}
   void record(Id role, Id, int step, Id, std::span<const double>,
               std::span<const double> ends) override {
@@ -145,7 +145,7 @@ double step_seconds(const link::OrderedProgram& linked, const costs::Costs& cost
   const int counted = steps.warm_up + steps.steady, all = counted + overlapping_steps(linked);
   std::vector<double> ends;
   if (needs_events(linked)) {
-    StepEnds sink(linked, all);
+    LastEnds sink(linked, all);
     dry_run(linked, costs, cluster::Disturber({}, linked.program.world_size), all, sink);
     ends = sink.all();
   } else {

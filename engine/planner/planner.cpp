@@ -23,7 +23,6 @@
 namespace rehearse::planner {
 namespace {
 
-constexpr double infinite = std::numeric_limits<double>::infinity();
 /// The largest number of finalists of one mesh. Finalists of several meshes are needed, because the
 /// dry run ignores contention between channels, which differs most from mesh to mesh.
 constexpr int most_of_a_mesh = 5;
@@ -344,7 +343,7 @@ class Planner {
   }
 
   double least_rescored() const {
-    double least = infinite;
+    double least = std::numeric_limits<double>::infinity();
     for (const Id i : search_.finalists) least = std::min(least, search_.scored[i].rescored);
     return least;
   }
