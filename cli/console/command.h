@@ -1,18 +1,13 @@
 // How subcommands add themselves to the command line, which CLI11 parses. A subcommand only stores
 // its work in Context::run, and `main` runs that work after the whole command line is parsed. So an
-// error of the command line never comes after work has begun. Only command.cpp and what describes
-// the command line include CLI11: each file that includes it compiles all of it again.
+// error of the command line never comes after work has begun.
 #pragma once
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "cli/console/cli11_fwd.h"
 #include "cli/console/context.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace rehearse::cli {
 

@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "cli/console/cli11_fwd.h"
 
 namespace rehearse::cli {
 

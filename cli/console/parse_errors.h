@@ -2,10 +2,7 @@
 #pragma once
 #include <string>
 
-namespace CLI {
-class App;
-class ParseError;
-}  // namespace CLI
+#include "cli/console/cli11_fwd.h"
 
 namespace rehearse::cli {
 
