@@ -83,8 +83,8 @@ function(rehearse_precompiled name)
 endfunction()
 
 # rehearse_joined(NAME [SKIP file...]): compiles the files of a target eight at a time, because each spends half of its compile time on the same
-# templates. Not those that SKIP names, nor those with options of their own. So files of a folder may not give two things one name, not even in
-# namespaces without a name.
+# templates. Not those that SKIP names, nor those with options of their own. So two files of a namespace may not give two things one name, not
+# even in a namespace without a name.
 option(REHEARSE_JOINED "Compile the files of the engine, the simulator and the studies eight at a time" ON)
 function(rehearse_joined name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SKIP")
