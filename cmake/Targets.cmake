@@ -82,8 +82,8 @@ function(rehearse_precompiled name)
   set_source_files_properties(${arg_SKIP} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
-# rehearse_joined(NAME [SKIP file...]): compiles the files of a target eight at a time, because each spends half of its compile time on the same
-# templates. Not those that SKIP names, nor those with options of their own. So two files of a namespace may not give two things one name, not
+# rehearse_joined(NAME [SKIP file...]): compiles the files of a target eight at a time, because they use the same templates (docs/performance.md has
+# what that saves). Not those that SKIP names, nor those with options of their own. So two files of a namespace may not give two things one name, not
 # even in a namespace without a name.
 option(REHEARSE_JOINED "Compile the files of the engine, the simulator and the studies eight at a time" ON)
 function(rehearse_joined name)

@@ -64,7 +64,7 @@ Id GroupExchanges::collective_cohort(Id channel, std::span<const link::RoleOp> e
       cohort_of_.try_emplace(CohortKey{channel, {roles.begin(), roles.end()}}, cohorts_.size());
   if (!added) return found->second;
   GroupSet cohort;
-  cohort.local_of_rank.assign(at(static_cast<Id>(linked_.program.world_size)), none);
+  cohort.local_of_rank.assign(at(linked_.program.world_size), none);
   for (std::vector<Id>& group : groups_of(linked_.program, linked_.program.channels[channel])) {
     if (std::none_of(group.begin(), group.end(),
                      [&](Id rank) { return roles.contains(linked_.role_of[rank]); }))
@@ -81,7 +81,7 @@ Id GroupExchanges::pair_cohort(Id sender, Id receiver) {
       cohort_of_.try_emplace(CohortKey{none, {sender, receiver}}, cohorts_.size());
   if (!added) return found->second;
   GroupSet cohort;
-  cohort.local_of_rank.assign(at(static_cast<Id>(linked_.program.world_size)), none);
+  cohort.local_of_rank.assign(at(linked_.program.world_size), none);
   const std::vector<Id>& from = linked_.program.roles[sender].ranks;
   const std::vector<Id>& to = linked_.program.roles[receiver].ranks;
   for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
