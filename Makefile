@@ -62,7 +62,7 @@ tests: configure
 test: tests
 	@tools/tests fast
 
-# Some of them need the Debian packages of tools/setup testbed launchers, and say so.
+# Some of them need the Debian packages of tools/setup testbed launchers browser, and say so.
 soak: tests
 	@tools/tests soak $(PART)
 

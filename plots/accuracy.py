@@ -36,7 +36,7 @@ def read(top):
 
 
 def draw(sets):
-    figure, (scatter, bars) = style.figure(12, 5.6, ncols=2, width_ratios=(1.25, 1))
+    figure, (scatter, bars) = style.panels(12, 5.6, (1.25, 1))
     times = [time for one in sets for measured, predicted, _ in one.rows for time in (measured, predicted)]
     low, high = min(times, default=1) / 1.5, max(times, default=1) * 1.5
     scatter.fill_between([low, high], [low * (1 - BAND), high * (1 - BAND)], [low * (1 + BAND), high * (1 + BAND)], color=style.FAINT)

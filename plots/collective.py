@@ -34,7 +34,7 @@ def _name(way):
 
 
 def draw(curve):
-    figure, (time, bus) = style.figure(11, 4, ncols=2)
+    figure, (time, bus) = style.panels(11, 4, (1, 1))
     figure.suptitle(curve.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     per_second = {count: bandwidth * seconds for count, seconds, bandwidth, _ in curve.chosen}  # bytes that cross each link
     for number, (name, points) in enumerate(curve.ways.items()):

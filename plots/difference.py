@@ -24,7 +24,7 @@ def _side(item):
 def draw(difference):
     """The figure of one difference, as `read` returns it."""
     parts = [(kind, name, b - a) for kind, name, a, b in difference["parts"] if not math.isclose(a, b)][:BARS]
-    figure, axes = style.figure(12.5, 1.6 + 0.28 * max(len(parts), 6), ncols=2, width_ratios=(1, 1.5))
+    figure, axes = style.panels(12.5, 1.6 + 0.28 * max(len(parts), 6), (1, 1.5))
     longest = max(difference["a"]["step_time"], difference["b"]["step_time"])
     factor, unit = style.time_unit(longest)
     _bars(axes[0], parts, factor, unit)
@@ -63,4 +63,4 @@ def _timelines(axis, difference, factor, unit):
     axis.set_yticks((0, 1), ("A", "B"))
     axis.set_ylim(1.5, -0.5)
     axis.set_xlim(0)
-    axis.legend(labelled.values(), labelled.keys(), loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4)
+    axis.legend(labelled.values(), labelled.keys(), loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=style.legend_columns(4))

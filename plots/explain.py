@@ -47,7 +47,7 @@ def draw(explained):
     used = [(alike(name, count), 100 * share) for name, count, share in explained["devices"][:BARS]]
     used += [(alike(name, count), 100 * share) for name, count, share in explained["links"][:BARS]]
     rows = max(len(gains), len(used), 6)
-    figure, axes = style.figure(12.5, 1.2 + 0.28 * rows, ncols=3, width_ratios=(0.9, 1, 1))
+    figure, axes = style.panels(12.5, 1.2 + 0.28 * rows, (0.9, 1, 1))
     stacks(axes[0], explained)
     bars(axes[1], "What 10% more would bring", "% of the step time", gains, "nothing brings 0.05%")
     bars(axes[2], "Devices and links", "% busy", used, "nothing is used")

@@ -48,7 +48,7 @@ def _run(top):
 
 
 def draw(runs):
-    figure, axes = style.figure(12, max(4, 1.6 + 0.32 * len(runs)), ncols=3)
+    figure, axes = style.panels(12, max(4, 1.6 + 0.32 * len(runs)), (1, 1, 1))
     figure.suptitle(runs[0].title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     _where(axes[0], runs)
     _seeds(axes[1], runs)
@@ -79,7 +79,7 @@ def _seeds(axis, runs):
         axis.plot([100 * g for g in run.goodput], [row] * len(run.goodput), "o", color=style.INK, markersize=3.5, alpha=0.4)
         mean = sum(run.goodput) / len(run.goodput)
         axis.plot([100 * mean], [row], "|", color=style.SERIES[1], markersize=16, markeredgewidth=2)
-    axis.set_yticks(range(len(runs)), [""] * len(runs))
+    axis.set_yticks(range(len(runs)), [run.label if style.is_narrow() and len(runs) > 1 else "" for run in runs])
     axis.set_ylim(len(runs) - 0.5, -0.5)
     axis.set_title("Goodput of each seed, and the mean")
     axis.set_xlabel("goodput (%)")

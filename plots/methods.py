@@ -28,9 +28,9 @@ def draw(results):
     rows = ranked(results)
     names = [name for name, _ in rows]
     results = [result for _, result in rows]
-    height = 1.2 + 0.4 * len(rows)
+    height = 0.9 + 0.3 * len(rows) if style.is_narrow() else 1.2 + 0.4 * len(rows)
     width = 12.5 + 0.09 * max(0, max(map(len, names)) - 20)  # long names take room from the panels
-    figure, axes = style.figure(width, height, ncols=5, sharey=True, width_ratios=(1.25, 1, 1, 1, 1.15))
+    figure, axes = style.panels(width, height, (1.25, 1, 1, 1, 1.15), sharey=True)
 
     throughput = [r["samples_per_s"] for r in results]
     spread = [r["samples_per_s"] * (r["ci95"] or 0) / r["step_time"] if r["step_time"] else 0 for r in results]
@@ -56,25 +56,18 @@ def draw(results):
     _memory(axes[4], results)
 
     meshes = [r["mesh"] if r["mesh"] and r["mesh"] not in n else "" for n, r in zip(names, results, strict=True)]
-    axes[0].set_yticks(range(len(names)), [""] * len(names))
-    for row, (name, mesh) in enumerate(zip(names, meshes, strict=True)):
-        at = {
-            "xycoords": ("axes fraction", "data"),
-            "textcoords": "offset points",
-            "ha": "right",
-            "annotation_clip": False,
-        }
-        axes[0].annotate(
-            name,
-            (0, row),
-            (-8, 1 if mesh else 0),
-            va="bottom" if mesh else "center",
-            fontsize=9.5,
-            **at,
-        )
-        axes[0].annotate(mesh, (0, row), (-8, -1), va="top", fontsize=7, color=style.QUIET, **at)
+    for axis in axes if style.is_narrow() else axes[:1]:
+        _names(axis, names, meshes)
     axes[0].set_ylim(len(names) - 0.4, -0.6)
     return figure
+
+
+def _names(axis, names, meshes):
+    axis.set_yticks(range(len(names)), [""] * len(names))
+    at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "annotation_clip": False}
+    for row, (name, mesh) in enumerate(zip(names, meshes, strict=True)):
+        axis.annotate(name, (0, row), (-8, 1 if mesh else 0), va="bottom" if mesh else "center", fontsize=9.5, **at)
+        axis.annotate(mesh, (0, row), (-8, -1), va="top", fontsize=7, color=style.QUIET, **at)
 
 
 def _bars(axis, title, unit, values, best, text, spread=None):

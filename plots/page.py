@@ -3,6 +3,7 @@ text and report.css the style; this file computes the values for the template.""
 
 import base64
 import pathlib
+import re
 import statistics
 
 import jinja2
@@ -132,8 +133,19 @@ def provenance(given, ranked):
 OF_NO_JOB = ("collective", "accuracy", "goodput", "sweep", "diff")  # figures that a report of a job does not miss
 
 
-def render(title, given, pictures, what):
-    """The page. `pictures`: {figure: SVG bytes}; `what`: a description of each possible figure."""
+def data(svg):
+    """An image's address that contains it. Figures are images, so that their ids do not collide with those of another SVG on the page."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+
+
+def width(svg):
+    """The width of an SVG of matplotlib in CSS pixels."""
+    return round(float(re.search(rb'<svg [^>]*width="([\d.]+)pt"', svg)[1]) / 0.75)
+
+
+def render(title, given, wide, narrow, what):
+    """The page. `wide` and `narrow`: {figure: SVG bytes}, which a browser chooses from by the width of its window;
+    `what`: a description of each possible figure."""
     ranked = methods.ranked(given.results)
     return (
         environment()
@@ -149,9 +161,11 @@ def render(title, given, pictures, what):
             trained=[trained(run) for run in given.losses],
             warnings=warnings(ranked),
             provenance=provenance(given, ranked),
-            # Figures are images, so that their ids do not collide with those of another SVG on the page.
-            pictures={name: base64.b64encode(svg).decode() for name, svg in pictures.items()},
+            pictures={
+                name: {"wide": data(wide[name]), "narrow": data(narrow[name]), "widths": (width(wide[name]), width(narrow[name]))}
+                for name in wide
+            },
             what=what,
-            absent=[text for name, text in what.items() if name not in (*pictures, *OF_NO_JOB)],
+            absent=[text for name, text in what.items() if name not in (*wide, *OF_NO_JOB)],
         )
     )

@@ -87,9 +87,9 @@ def draw(placement):
     """The figure: nodes as boxes with their devices, coloured by pipeline stage."""
     shown = placement.nodes[:NODES]
     most = max(len(devices) for _, devices in shown)
-    columns = min(COLUMNS, len(shown))
-    rows = -(-len(shown) // columns)
     across = 4 if most > 2 else most
+    columns = min(COLUMNS // (across if style.is_narrow() else 1), len(shown))
+    rows = -(-len(shown) // columns)
     down = -(-most // across)
     width, height = across + 0.9, down + 1.1
     kinds = sorted({device.kind for _, devices in shown for device in devices})
@@ -97,11 +97,9 @@ def draw(placement):
     handles += [
         Patch(facecolor=style.PAPER, edgecolor=style.INK, hatch="//" * i, label=kind) for i, kind in enumerate(kinds) if len(kinds) > 1
     ]
-    scale = min(0.5, 11.5 / (width * columns))  # inches per device
-    figure, axes = style.plt.subplots(
-        figsize=(scale * width * columns, 0.5 + scale * height * rows + 0.12 * len(handles)),
-        layout="constrained",
-    )
+    most_wide = style.NARROW if style.is_narrow() else 11.5
+    scale = min(0.5, most_wide / (width * columns))  # inches per device
+    figure, axes = style.figure(scale * width * columns, 0.5 + scale * height * rows + 0.12 * len(handles))
     for i, (name, devices) in enumerate(shown):
         left, top = (i % columns) * width, -(i // columns) * height
         axes.add_patch(
@@ -141,7 +139,7 @@ def draw(placement):
     axes.set_axis_off()
     more = len(placement.nodes) - len(shown)
     axes.set_title(f"Layers on {placement.cluster}: ranks by stage" + (f" ({more} more nodes not drawn)" if more else ""))
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0), ncol=2)
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0), ncol=1 if style.is_narrow() else 2)
     return figure
 
 
@@ -150,7 +148,7 @@ def draw_layers(placement):
     the colour of its stage."""
     measured = [layer.variance is not None for layer in placement.layers]
     panels = 2 if any(measured) else 1
-    figure, axes = style.plt.subplots(panels, 1, sharex=True, squeeze=False, figsize=(10, 1.2 + 2.1 * panels), layout="constrained")
+    figure, axes = style.figure(10, 1.2 + 2.1 * panels, nrows=panels, sharex=True, squeeze=False)
     places = range(len(placement.layers))
     colours = [colour(layer.stage) for layer in placement.layers]
     if panels == 2:

@@ -19,18 +19,12 @@ def draw(runs):
     measured = [r for r in runs if r["measured"] is not None]
     both = len(measured) > 1
     height = max(3.4 if both else 2.0, 1.5 + 0.55 * len(runs))
-    figure, axes = style.figure(
-        12.5 if both else 9,
-        height,
-        ncols=2 if both else 1,
-        squeeze=False,
-        width_ratios=(1.9, 1) if both else None,
-    )
+    figure, axes = style.panels(12.5 if both else 9, height, (1.9, 1) if both else (1,))
     largest = max(max([r["predicted"], r["measured"] or 0, *r["values"]]) for r in runs)
     factor, unit = style.time_unit(largest)
-    _dumbbells(axes[0, 0], runs, factor, unit)
+    _dumbbells(axes[0], runs, factor, unit)
     if both:
-        _diagonal(axes[0, 1], runs, factor, unit)
+        _diagonal(axes[1], runs, factor, unit)
     return figure
 
 
@@ -135,7 +129,7 @@ def _dumbbells(axis, runs, factor, unit):
                 label="more ranks than cores",
             )
         )
-    axis.figure.legend(handles=handles, loc="outside lower left", ncols=4)
+    axis.figure.legend(handles=handles, loc="outside lower left", ncols=style.legend_columns(4))
 
 
 def _diagonal(axis, runs, factor, unit):

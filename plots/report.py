@@ -8,6 +8,8 @@ import argparse
 import io
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 try:
@@ -36,36 +38,50 @@ from plots import (
 )
 from plots.inputs import InputError
 
-FIGURES = (
-    "methods",
-    "explain",
-    "prediction",
-    "placement",
-    "layers",
-    "timeline",
-    "loss",
-    "collective",
-    "accuracy",
-    "goodput",
-    "faults",
-    "sweep",
-    "diff",
-)
-WHAT = {
-    "methods": "the methods side by side (JSON of rehearse compare or simulate)",
-    "explain": "where the step goes and what more would bring (JSON of rehearse simulate --explain)",
-    "prediction": "predicted against measured step time (a predictions file)",
-    "placement": "the layers on the cluster (a plan's placement)",
-    "layers": "variance and sparsity of each layer (a plan's placement with layers)",
-    "timeline": "the timeline of a step (a trace)",
-    "loss": "the loss curve (JSON lines of rehearse train)",
-    "collective": "a collective by size (JSON of rehearse collective)",
-    "accuracy": "predicted against measured time of published measurements (JSON of rehearse validate)",
-    "goodput": "where weeks go (JSON of rehearse simulate or compare --duration)",
-    "faults": "step times under a fault trace (JSON of rehearse simulate --faults)",
-    "sweep": "the points of a sweep (JSON of rehearse sweep)",
-    "diff": "where two jobs differ (JSON of rehearse diff)",
+
+@dataclass(frozen=True)
+class Figure:
+    what: str  # it shows, and what it is drawn from
+    inputs: Callable  # inputs.Given -> what there is to draw; empty: nothing
+    draw: Callable  # those -> a matplotlib figure
+
+
+def first(draw):
+    return lambda some: draw(some[0])
+
+
+FIGURES = {
+    "methods": Figure("the methods side by side (JSON of rehearse compare or simulate)", lambda given: given.results, methods.draw),
+    "explain": Figure(
+        "where the step goes and what more would bring (JSON of rehearse simulate --explain)",
+        lambda given: [r["explain"] for r in given.results if r["explain"]],
+        first(explain.draw),
+    ),
+    "prediction": Figure("predicted against measured step time (a predictions file)", lambda given: given.runs, prediction.draw),
+    "placement": Figure("the layers on the cluster (a plan's placement)", lambda given: given.placements, first(placement.draw)),
+    "layers": Figure(
+        "variance and sparsity of each layer (a plan's placement with layers)",
+        lambda given: [p for p in given.placements if p.layers],
+        first(placement.draw_layers),
+    ),
+    "timeline": Figure("the timeline of a step (a trace)", lambda given: given.traces, timeline.draw),
+    "loss": Figure("the loss curve (JSON lines of rehearse train)", lambda given: given.losses, loss.draw),
+    "collective": Figure("a collective by size (JSON of rehearse collective)", lambda given: given.collectives, first(collective.draw)),
+    "accuracy": Figure(
+        "predicted against measured time of published measurements (JSON of rehearse validate)",
+        lambda given: given.validations,
+        accuracy.draw,
+    ),
+    "goodput": Figure("where weeks go (JSON of rehearse simulate or compare --duration)", lambda given: given.long_runs, goodput.draw),
+    "faults": Figure(
+        "step times under a fault trace (JSON of rehearse simulate --faults)",
+        lambda given: [r["faults"] for r in given.results if r["faults"]],
+        first(faulted.draw),
+    ),
+    "sweep": Figure("the points of a sweep (JSON of rehearse sweep)", lambda given: given.sweeps, first(sweep.draw)),
+    "diff": Figure("where two jobs differ (JSON of rehearse diff)", lambda given: given.differences, first(difference.draw)),
 }
+WHAT = {name: figure.what for name, figure in FIGURES.items()}
 
 
 def arguments(argv):
@@ -98,6 +114,7 @@ def arguments(argv):
         metavar="DIR",
         help="also write each figure of the report there, as SVG and PNG",
     )
+    parser.add_argument("--narrow", action="store_true", help="draw figures no wider than a telephone or a column of a paper")
     parser.add_argument("--title", default="Rehearsal report", help="title of the report")
     parser.add_argument("--quiet", action="store_true", help="do not print what was written")
     options = parser.parse_args(argv)
@@ -106,48 +123,22 @@ def arguments(argv):
         raise InputError(f"-o {options.output}: the name must end in .html, .svg, .png or .pdf")
     if options.form == "html" and options.only:
         raise InputError("--only picks a single figure: -o must end in .svg, .png or .pdf")
+    if options.form == "html" and options.narrow and not options.figures:
+        raise InputError("--narrow: a page has each figure wide and narrow; the option is for single figures and those of --figures")
     return options
 
 
-def compressed(given):
-    return [p for p in given.placements if p.layers]
+def able(given):
+    """The names of the figures that the inputs allow."""
+    return [name for name, figure in FIGURES.items() if figure.inputs(given)]
 
 
-def explained(given):
-    return [r["explain"] for r in given.results if r["explain"]]
-
-
-def struck(given):
-    return [r["faults"] for r in given.results if r["faults"]]
-
-
-def drawing(name, given):
-    """The matplotlib figure of that name, or None if its input was not given."""
-    if name == "methods":
-        return methods.draw(given.results) if given.results else None
-    if name == "explain":
-        return explain.draw(explained(given)[0]) if explained(given) else None
-    if name == "prediction":
-        return prediction.draw(given.runs) if given.runs else None
-    if name == "placement":
-        return placement.draw(given.placements[0]) if given.placements else None
-    if name == "layers":
-        return placement.draw_layers(given.placements[0]) if compressed(given) else None
-    if name == "timeline":
-        return timeline.draw(given.traces) if given.traces else None
-    if name == "collective":
-        return collective.draw(given.collectives[0]) if given.collectives else None
-    if name == "accuracy":
-        return accuracy.draw(given.validations) if given.validations else None
-    if name == "goodput":
-        return goodput.draw(given.long_runs) if given.long_runs else None
-    if name == "sweep":
-        return sweep.draw(given.sweeps[0]) if given.sweeps else None
-    if name == "diff":
-        return difference.draw(given.differences[0]) if given.differences else None
-    if name == "faults":
-        return faulted.draw(struck(given)[0]) if struck(given) else None
-    return loss.draw(given.losses) if given.losses else None
+def rendered(name, given, form, narrow=False):
+    """The bytes of a figure."""
+    buffer = io.BytesIO()
+    with style.narrow_page(narrow):
+        style.save(FIGURES[name].draw(FIGURES[name].inputs(given)), buffer, form)
+    return buffer.getvalue()
 
 
 def write(path, content):
@@ -163,64 +154,36 @@ def write(path, content):
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
-def rendered(drawn, form):
-    buffer = io.BytesIO()
-    style.save(drawn, buffer, form)
-    return buffer.getvalue()
+def write_report(options, given):
+    names = able(given)
+    wide, narrow = ({name: rendered(name, given, "svg", narrow) for name in names} for narrow in (False, True))
+    if options.figures:
+        try:
+            os.makedirs(options.figures, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--figures {options.figures}: {error.strerror}") from None
+        for name in names:
+            write(os.path.join(options.figures, f"{name}.svg"), narrow[name] if options.narrow else wide[name])
+            write(os.path.join(options.figures, f"{name}.png"), rendered(name, given, "png", options.narrow))
+    write(options.output, page.render(options.title, given, wide, narrow, WHAT).encode())
 
 
-def report(options, given):
-    """(the page, {figure: SVG bytes})."""
-    pictures = {name: rendered(drawn, "svg") for name in FIGURES if (drawn := drawing(name, given))}
-    return page.render(options.title, given, pictures, WHAT), pictures
+def write_figure(options, given):
+    names = able(given)
+    name = options.only or names[0]
+    if not options.only and len(names) > 1:
+        raise InputError(f"the inputs allow several figures: choose with --only {' or '.join(names)}")
+    if name not in names:
+        raise InputError(f"--only {name}: no input for {WHAT[name]}")
+    write(options.output, rendered(name, given, options.form, options.narrow))
 
 
 def run(options):
     given = inputs.load(options.inputs)
     if options.form == "html":
-        content, pictures = report(options, given)
-        if options.figures:
-            try:
-                os.makedirs(options.figures, exist_ok=True)
-            except OSError as error:
-                raise InputError(f"--figures {options.figures}: {error.strerror}") from None
-            for name, svg in pictures.items():
-                write(os.path.join(options.figures, f"{name}.svg"), svg)
-                write(
-                    os.path.join(options.figures, f"{name}.png"),
-                    rendered(drawing(name, given), "png"),
-                )
-        write(options.output, content.encode())
+        write_report(options, given)
     else:
-        able = [
-            n
-            for n, there in zip(
-                FIGURES,
-                (
-                    given.results,
-                    explained(given),
-                    given.runs,
-                    given.placements,
-                    compressed(given),
-                    given.traces,
-                    given.losses,
-                    given.collectives,
-                    given.validations,
-                    given.long_runs,
-                    struck(given),
-                    given.sweeps,
-                    given.differences,
-                ),
-                strict=True,
-            )
-            if there
-        ]
-        name = options.only or able[0]
-        if not options.only and len(able) > 1:
-            raise InputError(f"the inputs allow several figures: choose with --only {' or '.join(able)}")
-        if name not in able:
-            raise InputError(f"--only {name}: no input for {WHAT[name]}")
-        write(options.output, rendered(drawing(name, given), options.form))
+        write_figure(options, given)
     if not options.quiet:
         print(options.output)
 

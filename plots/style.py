@@ -1,12 +1,15 @@
 """The style of all figures: the Okabe-Ito palette (safe for colour-blind readers), plain axes,
-readable units."""
+readable units. Each figure can be drawn for a wide page, and narrow, for a telephone or a column of a paper."""
 
+import contextlib
 import math
+import textwrap
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 # Okabe & Ito 2008, "Color Universal Design".
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -66,13 +69,64 @@ RC = {
 plt.rcParams.update(RC)
 
 
-def figure(width, height, **arguments):
-    """A figure and its axes, sizes in inches."""
-    return plt.subplots(figsize=(width, height), layout="constrained", **arguments)
+NARROW = 4.4  # inches: as wide as a figure for a narrow page gets
+NAME = 22  # letters of a line of a name beside a bar there
+_narrow = False
+
+
+@contextlib.contextmanager
+def narrow_page(wanted=True):
+    """Figures that are drawn and saved inside are for a narrow page: no wider than NARROW, their panels below each other."""
+    global _narrow
+    outside, _narrow = _narrow, wanted
+    try:
+        yield
+    finally:
+        _narrow = outside
+
+
+def is_narrow():
+    return _narrow
+
+
+def figure(width, height, narrow=NARROW, **arguments):
+    """A figure and its axes, sizes in inches; `narrow`: its width on a narrow page, if `width` is more."""
+    return plt.subplots(figsize=(min(width, narrow) if _narrow else width, height), layout="constrained", **arguments)
+
+
+def panels(width, height, ratios, **arguments):
+    """A figure and a list of axes: beside each other, their widths as `ratios`; on a narrow page below each other, each `height` inches."""
+    if _narrow:
+        drawn, axes = figure(width, height * len(ratios), nrows=len(ratios), squeeze=False, **arguments)
+    else:
+        drawn, axes = figure(width, height, ncols=len(ratios), width_ratios=ratios, squeeze=False, **arguments)
+    return drawn, list(axes.flat)
+
+
+def legend_columns(wanted):
+    """How many entries of a legend stand beside each other."""
+    return min(wanted, 2) if _narrow else wanted
+
+
+def _wrap(drawn):
+    """Makes what is too wide for a narrow page fit: fewer numbers below an axis; lines for long names beside bars and for long titles."""
+    for axis in drawn.axes:
+        if isinstance(axis.xaxis.get_major_locator(), MaxNLocator):
+            axis.locator_params(axis="x", nbins=5)
+        names = [label.get_text() for label in axis.get_yticklabels()]
+        if isinstance(axis.yaxis.get_major_locator(), FixedLocator) and any(len(name) > NAME for name in names):
+            axis.set_yticks(axis.get_yticks(), [textwrap.fill(name, NAME) for name in names])
+    drawn.canvas.draw()
+    titles = [(axis.title if axis.get_title() else axis._left_title, axis.get_window_extent().x0) for axis in drawn.axes]
+    for text, left in [*titles, *((text, 0.01 * drawn.bbox.x1) for text in drawn.texts)]:
+        points = (drawn.bbox.x1 - left) * 72 / drawn.dpi
+        text.set_text(textwrap.fill(text.get_text(), max(NAME, int(points / (0.64 * text.get_fontsize())))))
 
 
 def save(drawn, target, form):
     """Writes a figure to a path or a file object. The same figure always gives the same bytes."""
+    if _narrow:
+        _wrap(drawn)
     metadata = {
         "svg": {"Date": None, "Creator": None},
         "png": {"Software": None},

@@ -130,13 +130,13 @@ def _lines(sweep, along, others):
     axis.grid()
     axis.set_title(sweep.name)
     if any(series):
-        figure.legend(loc="outside right upper")
+        figure.legend(loc="outside lower center" if style.is_narrow() else "outside right upper")
     return figure
 
 
 def _curves(sweep):
     """Step times beside what perfect scaling gives, and the efficiency."""
-    figure, (left, right) = style.figure(10, 4.2, ncols=2)
+    figure, (left, right) = style.panels(10, 4.2, (1, 1))
     for number, curve in enumerate(sweep.curves):
         look = _look(number)
         left.plot(curve.devices, curve.step_s, label=curve.name or None, **look)
@@ -162,7 +162,7 @@ def _curves(sweep):
     right.set_title("samples/s a device, beside the fewest devices", loc="left")
     left.set_title(f"{sweep.name}: {sweep.scaling} scaling")
     if any(curve.name for curve in sweep.curves):
-        figure.legend(loc="outside lower center", ncols=3)
+        figure.legend(loc="outside lower center", ncols=style.legend_columns(3))
     return figure
 
 
@@ -200,7 +200,7 @@ def _map(sweep, down, across):
     rows, columns = sweep.axes[down], sweep.axes[across]
     found = {(str(v[down]), str(v[across])): number for v, number in sweep.points}
     cells = [[found.get((str(r), str(c))) for c in columns] for r in rows]
-    figure, axis = style.figure(2.5 + 0.9 * len(columns), 1.6 + 0.35 * len(rows))
+    figure, axis = style.figure(2.5 + 0.9 * len(columns), 1.6 + 0.35 * len(rows), narrow=max(style.NARROW, 1.7 + 0.55 * len(columns)))
     numbers = [[math.nan if cell is None else cell for cell in row] for row in cells]
     image = axis.imshow(numbers, aspect="auto", cmap="cividis" if sweep.most else "cividis_r")
     for y, row in enumerate(cells):

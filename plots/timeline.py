@@ -107,7 +107,7 @@ def draw(traces):
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=len(handles),
+        ncols=style.legend_columns(len(handles)) + style.is_narrow(),
         handlelength=1.2,
         columnspacing=1.6,
     )

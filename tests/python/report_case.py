@@ -298,6 +298,8 @@ class PageText(HTMLParser):
             self.loads.append(tag)
         if tag == "tr":
             self.rows.append([])
+        if tag == "br" and self.cell:
+            self.rows[-1][-1] += " "
         if tag in ("td", "th"):
             self.rows[-1].append("")
             self.cell = True
@@ -328,6 +330,23 @@ class ReportTest(unittest.TestCase):
 
     def compare(self, *results):
         return self.file("compare.json", {"schema_version": 1, "results": list(results or [result()])})
+
+    def everything(self):
+        return [
+            self.compare(
+                result("ddp", 1842, explain=explained(), faults=faulted()), result("1f1b", 2100, mesh={"pp": 4, "dp": 2, "tp": 1})
+            ),
+            self.file("predictions.json", {"schema_version": 1, "runs": [run(), run("pp", 0.9, 1.0)]}),
+            self.file("placement.json", placement()),
+            "simulated=" + self.file("a.json", trace()),
+            "real=" + self.file("b.json", trace(length=1.2)),
+            self.file("run.jsonl", metrics()),
+            self.file("collective.json", CURVE),
+            self.file("validate.json", VALIDATION),
+            self.file("goodput.json", LONG_RUN),
+            self.file("sweep.json", SWEEP),
+            self.file("diff.json", DIFFERENCE),
+        ]
 
     def run_it(self, *arguments, expect=0):
         out, err = io.StringIO(), io.StringIO()

@@ -6,43 +6,17 @@ import copy
 from xml.etree import ElementTree
 
 from report_case import (
-    CURVE,
-    DIFFERENCE,
-    LONG_RUN,
-    SWEEP,
-    VALIDATION,
     PageText,
     ReportTest,
     explained,
-    faulted,
-    metrics,
-    placement,
     result,
     run,
-    trace,
 )
 
 from plots import explain, inputs, report
 
 
 class Reports(ReportTest):
-    def everything(self):
-        return [
-            self.compare(
-                result("ddp", 1842, explain=explained(), faults=faulted()), result("1f1b", 2100, mesh={"pp": 4, "dp": 2, "tp": 1})
-            ),
-            self.file("predictions.json", {"schema_version": 1, "runs": [run(), run("pp", 0.9, 1.0)]}),
-            self.file("placement.json", placement()),
-            "simulated=" + self.file("a.json", trace()),
-            "real=" + self.file("b.json", trace(length=1.2)),
-            self.file("run.jsonl", metrics()),
-            self.file("collective.json", CURVE),
-            self.file("validate.json", VALIDATION),
-            self.file("goodput.json", LONG_RUN),
-            self.file("sweep.json", SWEEP),
-            self.file("diff.json", DIFFERENCE),
-        ]
-
     def test_a_full_report_is_self_contained_repeatable_and_says_everything(self):
         files, figures = self.everything(), self.tmp / "figures"
         self.run_it(*files, "-o", self.page)
@@ -93,10 +67,10 @@ class Reports(ReportTest):
         self.assertEqual([row[0][:4] for row in rows[1:]], ["fast", "slow"])
         fast, slow = rows[1], rows[2]
         self.assertEqual(fast[1], "256 ± 5.0 ms")
-        self.assertEqual(fast[2], "2,000")
-        self.assertEqual(fast[4:9], ["31.0%", "12.5%", "20.0 ms", "4.84 GB", "9.66 GB"])
+        self.assertEqual(fast[2], "2,000 1,024,000")
+        self.assertEqual(fast[3:8], ["31.0%", "12.5%", "20.0 ms", "4.84 GB", "9.66 GB"])
         self.assertIn("uncalibrated", slow[1])
-        self.assertIn("–", slow[4])
+        self.assertIn("–", slow[3])
 
     def test_it_says_of_what_the_results_are(self):
         of = dict(model="gpt2-124m", cluster="rack:4", global_batch=192, seq_len=1024, precision="bf16")
@@ -112,7 +86,7 @@ class Reports(ReportTest):
             "rehearse 1.2.3",
         ):
             self.assertIn(words, text)
-        self.assertEqual({row[0][0]: row[9] for row in parsed.rows[1:]}, {"a": "31.2 kJ", "b": "–"})
+        self.assertEqual({row[0][0]: row[8] for row in parsed.rows[1:]}, {"a": "31.2 kJ", "b": "–"})
 
     def test_what_is_missing_is_named_and_left_out(self):
         self.run_it(self.compare(), "-o", self.page)
@@ -141,6 +115,12 @@ class Reports(ReportTest):
             self.assertTrue((self.tmp / name).read_bytes().startswith(start))
         self.run_it(*self.everything(), "--only", "loss", "-o", self.tmp / "loss.png")
         self.assertEqual([p.name for p in self.tmp.glob("*.partial-*")], [])
+
+    def test_a_narrow_figure_is_as_wide_as_a_column(self):
+        for options, points in ((["--narrow"], "316.8pt"), ([], "900pt")):
+            self.run_it(self.compare(), "-o", self.tmp / "m.svg", *options)
+            self.assertEqual(ElementTree.parse(self.tmp / "m.svg").getroot().get("width"), points)
+        self.fails(self.compare(), "--narrow", says="--narrow: a page has each figure wide and narrow")
 
     def test_a_single_simulation_is_a_comparison_of_one(self):
         self.run_it(self.file("one.json", result()), "-o", self.page)
