@@ -4,6 +4,9 @@ words: a heat map; anything else, or too many lines: the best points as bars."""
 import math
 from dataclasses import dataclass
 
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter
+
 from plots import style
 
 MOST_LINES, MOST_CELLS, MOST_BARS = 12, 400, 25
@@ -16,6 +19,9 @@ LABELS = {
     "exposed_comm_s": "exposed communication (s)",
     "peak_memory_bytes": "peak memory (GB)",
     "joules_per_step": "energy of a step (J)",
+    "cost_per_step": "cost of a step",
+    "cost_per_billion_tokens": "cost of a billion tokens",
+    "cost": "cost in all",
     "dry_run_s": "step time without contention (s)",
     "goodput": "goodput",
     "productive_s": "productive time (s)",
@@ -35,6 +41,14 @@ class Curve:
 
 
 @dataclass
+class Frontier:
+    """What the first two metrics of several are at each point that has both, and at which points no other is preferable."""
+
+    labels: tuple  # of two metrics, with their units
+    points: list  # (name, first figure, second figure, whether it is on the frontier)
+
+
+@dataclass
 class Sweep:
     name: str
     by: str
@@ -44,6 +58,7 @@ class Sweep:
     vary: str  # "together" or "alone"
     scaling: str | None  # "strong", "weak", or None: no scaling
     curves: list
+    frontier: Frontier | None  # None: one metric ranks
 
 
 def read(top):
@@ -77,10 +92,37 @@ def read(top):
         top.get("vary", "together").text(),
         scaling,
         list(curves.values()),
+        _read_frontier(top, axes),
     )
 
 
+def _read_frontier(top, axes):
+    item = top.get("frontier", None)
+    if item.value is None:
+        return None
+    by = [metric.get("metric") for metric in item.get("by").items()][:2]
+    for metric in by:
+        if metric.text() not in LABELS:
+            metric.fail(f"one of {', '.join(LABELS)}")
+    by = [metric.text() for metric in by]
+    best = {key.text() for key in item.get("keys").items()}
+    many = [name for name, values in axes.items() if len(values) > 1]
+    points, currency = [], None
+    for point in top.get("points").items():
+        metrics = point.get("metrics", None)
+        if metrics.value is not None and metrics.get("currency", None).value is not None:
+            currency = metrics.get("currency").text()
+        figures = [None if metrics.value is None else metrics.get(name, None).optional_number() for name in by]
+        if None not in figures:
+            values = {name: point.get("point").get(name).value for name in axes}
+            points.append((_name(values, many), *figures, point.get("key").text() in best))
+    labels = tuple(f"{LABELS[name]} ({currency})" if currency and name.startswith("cost") else LABELS[name] for name in by)
+    return Frontier(labels, points)
+
+
 def draw(sweep):
+    if sweep.frontier and sweep.frontier.points:
+        return _frontier(sweep)
     if sweep.curves:
         return _curves(sweep)
     if sweep.vary == "alone" and any(number is not None for _, number in sweep.points[1:]):
@@ -131,6 +173,34 @@ def _lines(sweep, along, others):
     axis.set_title(sweep.name)
     if any(series):
         figure.legend(loc="outside lower center" if style.is_narrow() else "outside right upper")
+    return figure
+
+
+def _frontier(sweep):
+    """Every point by two metrics, and those to which none is preferable, with their names."""
+    frontier = sweep.frontier
+    best = sorted((point for point in frontier.points if point[3]), key=lambda point: point[1:3])
+    figure, axis = style.figure(9, 5)
+    others = [point for point in frontier.points if not point[3]]
+    axis.plot([p[1] for p in others], [p[2] for p in others], "o", color=style.QUIET, markersize=3.5, alpha=0.5, label="other points")
+    axis.plot([p[1] for p in best], [p[2] for p in best], "o-", color=style.VERMILION, markersize=5, linewidth=1, label="the frontier")
+    for number, (_, x, y, _) in enumerate(best[:MOST_BARS], 1):
+        axis.annotate(str(number), (x, y), (-4, -12), textcoords="offset points", fontsize=8, fontweight="bold", color=style.VERMILION)
+    for scale, ticks, at in ((axis.set_xscale, axis.xaxis, 1), (axis.set_yscale, axis.yaxis, 2)):
+        values = [point[at] for point in frontier.points]
+        if min(values) > 0 and max(values) / min(values) >= 20:
+            scale("log")
+            ticks.set_major_formatter(LogFormatter())
+            ticks.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    axis.set_xlabel(frontier.labels[0])
+    axis.set_ylabel(frontier.labels[1])
+    axis.grid()
+    axis.set_title(f"{sweep.name}: {len(best)} of {len(frontier.points)} points are on the frontier")
+    names = [Line2D([], [], linestyle="", label=f"{number}  {name}") for number, (name, *_) in enumerate(best[:MOST_BARS], 1)]
+    axis.legend()
+    figure.legend(
+        handles=names, loc="outside lower center" if style.is_narrow() else "outside right upper", handlelength=0, handletextpad=0
+    )
     return figure
 
 

@@ -125,6 +125,10 @@ std::vector<Figure> figures(const Difference& d) {
   std::erase_if(out, [](const Figure& f) {
     return (f.key == "mfu" || f.key == "joules_per_step") && (f.a <= 0 || f.b <= 0);
   });
+  const std::optional<Cost> cost_a = cost_of(d.a.study), cost_b = cost_of(d.b.study);
+  if (cost_a && cost_b && cost_a->currency == cost_b->currency)
+    out.push_back({"cost_per_step", "cost a step", cost_a->per_step, cost_b->per_step,
+                   [currency = cost_a->currency](double c) { return money_text(c, currency); }});
   return out;
 }
 

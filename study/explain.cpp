@@ -24,7 +24,7 @@ namespace {
 using execution::Explanation;
 using execution::PartKind;
 using execution::Stretch;
-using Rows = std::vector<std::vector<std::string>>;
+using TableRows = std::vector<std::vector<std::string>>;
 
 constexpr std::size_t shown = 8;         // lines of each list
 constexpr double worth_a_line = 0.0005;  // of the step
@@ -48,7 +48,7 @@ std::string kind_text(PartKind kind) {
 }
 
 std::string part_table(const Explanation& e) {
-  Rows rows{{"where the step goes", "path", "", "mean rank", ""}};
+  TableRows rows{{"where the step goes", "path", "", "mean rank", ""}};
   const auto line = [&](const std::string& name, double path, double ranks) {
     rows.push_back({name, seconds(path), percent(path / e.step_s, 1), seconds(ranks),
                     percent(ranks / e.step_s, 1)});
@@ -107,7 +107,7 @@ std::string path_table(const Explanation& e) {
     all += lines[i].seconds;
     if (i >= shown) rest += lines[i].seconds;
   }
-  Rows rows{{"critical path", "where", "times", "takes", "share"}};
+  TableRows rows{{"critical path", "where", "times", "takes", "share"}};
   for (std::size_t i = 0; i < std::min(shown, lines.size()); ++i)
     rows.push_back({what(*lines[i].first), ranks_text(lines[i].first->rank, lines[i].first->ranks),
                     fmt::format("{}", lines[i].times), seconds(lines[i].seconds),
@@ -119,7 +119,7 @@ std::string path_table(const Explanation& e) {
 }
 
 std::string use_tables(const Explanation& e) {
-  Rows devices{{"device", "where", "role", "busy"}};
+  TableRows devices{{"device", "where", "role", "busy"}};
   for (const execution::DeviceUse& d : e.devices)
     if (devices.size() <= shown)
       devices.push_back({d.kind, ranks_text(d.rank, d.ranks), d.role, percent(d.busy, 1)});
@@ -128,7 +128,7 @@ std::string use_tables(const Explanation& e) {
     out += fmt::format("and {} more, down to {}\n", e.devices.size() - shown,
                        percent(e.devices.back().busy, 1));
   if (e.links.empty()) return out;
-  Rows links{{"links", "each", "a step", "used"}};
+  TableRows links{{"links", "each", "a step", "used"}};
   for (const execution::LinkUse& l : e.links)
     if (links.size() <= shown)
       links.push_back({alike(l.first, l.count), to_text(l.bandwidth), to_text(Bytes(l.bytes)),
@@ -141,7 +141,7 @@ std::string use_tables(const Explanation& e) {
 }
 
 std::string gain_table(const Explanation& e) {
-  Rows rows{{"10% more of", "step", "saves", ""}};
+  TableRows rows{{"10% more of", "step", "saves", ""}};
   std::vector<std::string> nothing;
   for (const execution::Gain& g : e.gains) {
     const double saved = e.step_s - g.seconds;

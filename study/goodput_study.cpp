@@ -301,6 +301,32 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
   return out;
 }
 
+std::optional<RunCost> cost_of(const LongRun& run, const Study& step) {
+  if (!step.rent.known()) return std::nullopt;
+  const double nodes = double(run.nodes + run.setting.spares) / run.nodes;
+  RunCost out{.currency = step.rent.currency, .per_hour = nodes * step.rent.per_hour};
+  out.whole = out.per_hour * run.duration.value / 3600;
+  const double tokens = run.summary.productive * step.summary.tokens_per_s;
+  if (tokens > 0) out.per_billion_tokens = 1e9 * out.whole / tokens;
+  return out;
+}
+
+namespace {
+
+nlohmann::ordered_json cost_json(const LongRun& run, const Study& step) {
+  const std::optional<RunCost> cost = cost_of(run, step);
+  if (!cost) return nullptr;
+  return {{"currency", cost->currency},
+          {"per_hour", cost->per_hour},
+          {"whole", cost->whole},
+          {"per_billion_tokens", cost->per_billion_tokens > 0
+                                     ? nlohmann::ordered_json(cost->per_billion_tokens)
+                                     : nlohmann::ordered_json()},
+          {"prices", step.rent.prices}};
+}
+
+}  // namespace
+
 nlohmann::ordered_json to_json(const LongRun& run, const Study& step, const JobFailures& failures) {
   using Json = nlohmann::ordered_json;
   const auto s = [](Ticks t) { return goodput::seconds(t).value; };
@@ -350,6 +376,7 @@ nlohmann::ordered_json to_json(const LongRun& run, const Study& step, const JobF
              {"searched", run.searched}}},
            {"goodput", {{"mean", g.mean}, {"std", g.std}, {"ci95", g.ci95}, {"values", g.values}}},
            {"productive_s", m.productive},
+           {"cost", cost_json(run, step)},
            {"lost_s", std::move(lost)},
            {"interruptions", m.interruptions},
            {"steps", m.steps},

@@ -96,6 +96,8 @@ class LongRuns {
   double quiet_step_ = 0;  // seconds of the job's step without disturbances; 0: not known
 };
 
+/// `step`: the prediction of the run's step. Nothing: the rent is not known.
+std::optional<RunCost> cost_of(const LongRun& run, const Study& step);
 /// The JSON of docs/cli.md.
 nlohmann::ordered_json to_json(const LongRun& run, const Study& step, const JobFailures& failures);
 

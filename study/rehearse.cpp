@@ -59,6 +59,7 @@ Result result_of(const Study& s) {
         .low = s.interval->first, .high = s.interval->second, .level = s.interval_level};
   if (m.mfu > 0) out.mfu = m.mfu;
   if (m.joules_per_step > 0) out.joules_per_step = m.joules_per_step;
+  out.cost = cost_of(s);
   for (const planner::DeviceNeed& need : s.memory) {
     DeviceMemory& one = out.memory.emplace_back(
         DeviceMemory{need.kind, need.need, need.capacity, need.reserve, {}});
@@ -83,6 +84,7 @@ Goodput goodput_of(const LongRun& run, const Study& step) {
   for (std::size_t cause = 0; cause < goodput::losses; ++cause)
     out.lost_s.emplace(spellings(goodput::Loss{})[cause], m.lost[cause]);
   if (run.setting.save_every > 0) out.save_every = run.setting.save_every;
+  out.cost = cost_of(run, step);
   return out;
 }
 

@@ -74,6 +74,19 @@ struct DeviceMemory {
   std::map<std::string, std::int64_t> parts = {};
 };
 
+/// What work costs at the rent of the ranks' devices.
+struct Cost {
+  std::string currency = {};  // "USD"
+  double per_hour = 0, per_step = 0, per_billion_tokens = 0;
+};
+
+/// What a long run costs, with its spare nodes.
+struct RunCost {
+  std::string currency = {};
+  double per_hour = 0, whole = 0;
+  double per_billion_tokens = 0;  // of steps that count; 0: there is none
+};
+
 /// The prediction of one job. Means are over steady steps and all seeds.
 struct Result {
   std::string method = {};
@@ -90,6 +103,7 @@ struct Result {
   double exposed_comm_s = 0;       // communication that compute does not hide, seconds a step
   double sent_mean = 0, sent_max = 0, sent_total = 0;  // bytes a step: of a rank, of all ranks
   std::optional<double> joules_per_step = {};  // nothing: the power of a device is not known
+  std::optional<Cost> cost = {};               // nothing: the price of a device is not known
   std::vector<DeviceMemory> memory = {};       // by kind of device
   bool calibrated = false;  // local times rest on measurements, not on assumed efficiencies
   std::vector<std::string> warnings = {};
@@ -125,6 +139,7 @@ struct Goodput {
   double interruptions = 0;                     // of the run
   double steps = 0, lost_steps = 0;             // done; done again after a failure
   std::optional<std::int64_t> save_every = {};  // steps between checkpoints; nothing: none
+  std::optional<RunCost> cost = {};             // nothing: the price of a device is not known
   std::vector<std::string> notes = {};
   std::vector<std::string> warnings = {};
 };

@@ -214,6 +214,15 @@ std::int64_t peak_memory(const Study& study) {
   return most;
 }
 
+std::optional<Cost> cost_of(const Study& study) {
+  if (!study.rent.known()) return std::nullopt;
+  const double per_second = study.rent.per_hour / 3600;
+  return Cost{.currency = study.rent.currency,
+              .per_hour = study.rent.per_hour,
+              .per_step = per_second * study.summary.step_time.mean,
+              .per_billion_tokens = 1e9 * per_second / study.summary.tokens_per_s};
+}
+
 execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyOptions& options,
                                  int first) {
   execution::TraceSelection out{
@@ -305,6 +314,7 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   out.program_hash = hash_of(linked.program);
   out.cluster_hash = job.cluster.hash();
   out.idle_unknown = idle_unknown(job.cluster, costs);
+  out.rent = cluster::rent_of(job.cluster, job.plan.placement.rank_to_device);
   out.warnings = warnings_of(job, linked.program, costs, out);
   warn_of_encryption(job, profile, out.warnings);
   check_finite(to_json(out));

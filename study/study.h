@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cluster/price.h"
 #include "engine/execution/chrome_trace.h"
 #include "engine/execution/metrics.h"
 #include "engine/faults/event.h"
@@ -87,6 +88,7 @@ struct Study {
   std::optional<Saving> saving = {};             // checkpoints behind training; nothing: none
   std::vector<planner::DeviceNeed> memory = {};  // by kind of device
   std::vector<std::string> idle_unknown = {};    // kinds of device with unknown idle power (0 W)
+  cluster::Rent rent = {};                       // of the ranks' devices
   std::uint64_t program_hash = 0, cluster_hash = 0;
   std::vector<std::string> warnings = {};
   /// Seconds of wall clock on this machine. Not part of to_json, which is deterministic.
@@ -104,6 +106,9 @@ std::int64_t peak_memory(const Study& study);
 execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyOptions& options,
                                  int first_step);
 
+/// Nothing: the rent is not known.
+std::optional<Cost> cost_of(const Study& study);
+
 /// The JSON of `rehearse simulate`, documented in docs/cli.md. The same job, seeds and fidelity
 /// give the same bytes.
 nlohmann::ordered_json to_json(const Study& study);
@@ -119,6 +124,11 @@ std::string steps_text(const StepsRun& steps);
 std::string interval_text(const Study& study);
 /// "31.2 kJ a step, 975 J a rank, 61 J a sample"; empty: the energy is not known.
 std::string energy_text(const Study& study);
+/// "31.92 USD an hour, 0.0071 USD a step, 0.42 USD a billion tokens", and the prices that this
+/// rests on, or which device has none; empty: no price is known.
+std::string cost_text(const Study& study);
+/// "0.0071 USD".
+std::string money_text(double amount, const std::string& currency);
 /// "pp 4 x dp 8"; without axes of size 1.
 std::string mesh_text(const Study& study);
 

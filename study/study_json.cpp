@@ -29,6 +29,16 @@ Json energy_json(const Study& s) {
       {"per_step", joules}, {"per_rank", joules / s.world_size}, {"idle_unknown", s.idle_unknown}};
 }
 
+Json cost_json(const Study& s) {
+  const std::optional<Cost> cost = cost_of(s);
+  if (!cost) return nullptr;
+  return {{"currency", cost->currency},
+          {"per_hour", cost->per_hour},
+          {"per_step", cost->per_step},
+          {"per_billion_tokens", cost->per_billion_tokens},
+          {"prices", s.rent.prices}};
+}
+
 }  // namespace
 
 Json to_json(const Study& s) {
@@ -63,6 +73,7 @@ Json to_json(const Study& s) {
       {"bytes_per_step_total", s.summary.bytes_per_step},
       {"collectives", to_json(s.collectives, s.automatic)},
       {"energy_j", energy_json(s)},       // null: unknown
+      {"cost", cost_json(s)},             // null: unknown
       {"checkpoint", to_json(s.saving)},  // null: none behind training
       {"peak_memory_bytes", std::move(memory)},
       {"memory_parts_bytes", std::move(parts)},

@@ -55,6 +55,24 @@ std::string energy_text(const Study& study) {
                      to_text(Joules(joules / study.subject.global_batch)));
 }
 
+std::string money_text(double amount, const std::string& currency) {
+  return amount >= 1 ? fmt::format("{:.2f} {}", amount, currency)
+                     : fmt::format("{:.3g} {}", amount, currency);
+}
+
+std::string cost_text(const Study& study) {
+  const cluster::Rent& rent = study.rent;
+  const std::optional<Cost> cost = cost_of(study);
+  if (!cost && rent.prices.empty()) return "";
+  if (!cost)
+    return fmt::format("not known: {} {} no price (cluster.prices)", fmt::join(rent.unpriced, ", "),
+                       rent.unpriced.size() == 1 ? "has" : "have");
+  return fmt::format(
+      "{} an hour, {} a step, {} a billion tokens; {}", money_text(cost->per_hour, cost->currency),
+      money_text(cost->per_step, cost->currency),
+      money_text(cost->per_billion_tokens, cost->currency), fmt::join(rent.prices, ", "));
+}
+
 std::string mesh_text(const Study& study) {
   std::vector<std::string> axes;
   for (const program::Axis& axis : study.mesh)

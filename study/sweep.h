@@ -96,6 +96,11 @@ struct Metric {
 /// The first one ranks unless the user says otherwise.
 const std::vector<Metric>& metrics(Question question);
 
+/// The frontier: the results to which no other is preferable, which is at least as good by every
+/// one of the metrics and better by one. Places in `results`, the best by the first metric first.
+/// A result that lacks one of the metrics is not part of it.
+std::vector<std::size_t> frontier(const std::vector<Row>& results, const std::vector<Metric>& by);
+
 /// The lines of all files `results*.jsonl` in the folder. A last line that is not complete counts
 /// as not written. Throws InputError with file and line for any other line that is no result; the
 /// file is left as it is.

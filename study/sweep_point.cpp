@@ -36,6 +36,11 @@ void simulated(const Sweep& sweep, const JobSource& source, Row& row) {
                  {"exposed_comm_s", m.exposed_comm_s},
                  {"peak_memory_bytes", peak_memory(study)},
                  {"joules_per_step", m.joules_per_step > 0 ? Json(m.joules_per_step) : Json()}};
+  const std::optional<Cost> cost = cost_of(study);
+  row.metrics.update(
+      Json{{"cost_per_step", cost ? Json(cost->per_step) : Json()},
+           {"cost_per_billion_tokens", cost ? Json(cost->per_billion_tokens) : Json()},
+           {"currency", cost ? Json(cost->currency) : Json()}});
   row.warnings = study.warnings;
 }
 
@@ -55,6 +60,11 @@ void planned(const Sweep& sweep, const JobSource& source, Row& row) {
                  {"pruned", d.pruned},
                  {"dry_run", d.dry_run},
                  {"simulations", d.simulations}};
+  const cluster::Rent rent = cluster::rent_of(job.cluster, d.plan.placement.rank_to_device);
+  const bool known = rent.known();
+  row.metrics.update(
+      Json{{"cost_per_step", known ? Json(rent.per_hour / 3600 * d.seconds) : Json()},
+           {"currency", known ? Json(rent.currency) : Json()}});
   row.warnings = d.warnings;
 }
 
@@ -80,6 +90,12 @@ void walked(const Sweep& sweep, const JobSource& source, Row& row) {
                           {"lost_steps", m.lost_steps},
                           {"checkpoints", m.checkpoints},
                           {"every_steps", run.setting.save_every}});
+  const std::optional<RunCost> cost = cost_of(run, runs.step());
+  const bool counts = cost && cost->per_billion_tokens > 0;
+  row.metrics.update(
+      Json{{"cost", cost ? Json(cost->whole) : Json()},
+           {"cost_per_billion_tokens", counts ? Json(cost->per_billion_tokens) : Json()},
+           {"currency", cost ? Json(cost->currency) : Json()}});
   row.warnings = runs.step().warnings;
 }
 

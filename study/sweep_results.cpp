@@ -135,11 +135,13 @@ std::string csv_cell(const Json& value) {
 
 const std::vector<Metric>& metrics(Question question) {
   static const std::vector<Metric> simulated{
-      {"step_s"},          {"samples_per_s", true}, {"tokens_per_s", true}, {"mfu", true},
-      {"bubble_fraction"}, {"exposed_comm_s"},      {"peak_memory_bytes"},  {"joules_per_step"}};
-  static const std::vector<Metric> planned{{"step_s"}, {"dry_run_s"}};
+      {"step_s"},          {"samples_per_s", true},    {"tokens_per_s", true}, {"mfu", true},
+      {"bubble_fraction"}, {"exposed_comm_s"},         {"peak_memory_bytes"},  {"joules_per_step"},
+      {"cost_per_step"},   {"cost_per_billion_tokens"}};
+  static const std::vector<Metric> planned{{"step_s"}, {"dry_run_s"}, {"cost_per_step"}};
   static const std::vector<Metric> walked{
-      {"goodput", true}, {"productive_s", true}, {"lost_s"}, {"step_s"}, {"interruptions"}};
+      {"goodput", true}, {"productive_s", true},     {"lost_s"}, {"step_s"}, {"interruptions"},
+      {"cost"},          {"cost_per_billion_tokens"}};
   if (question == Question::simulate) return simulated;
   return question == Question::plan ? planned : walked;
 }

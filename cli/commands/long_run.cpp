@@ -100,6 +100,12 @@ std::string describe(const study::LongRun& run, const study::Study& step,
   row("interruptions", fmt::format("{:.4g}", m.interruptions));
   row("steps", fmt::format("{:.6g} done, {:.4g} lost and done again", m.steps, m.lost_steps));
 
+  if (const std::optional<study::RunCost> cost = cost_of(run, step))
+    row("cost", fmt::format("{} in all, {} a billion tokens; {}",
+                            study::money_text(cost->whole, cost->currency),
+                            study::money_text(cost->per_billion_tokens, cost->currency),
+                            fmt::join(step.rent.prices, ", ")));
+
   std::vector<std::vector<std::string>> lines{{"time", "share", "of the run", "per interruption"}};
   const auto line = [&](const std::string& name, double seconds) {
     lines.push_back({name, percent(seconds / run.duration.value, 2), to_text(Seconds(seconds)),

@@ -87,6 +87,7 @@ std::string describe(const study::Study& s) {
                       ? energy
                       : fmt::format("{}; idle power of {} counts as 0, not known", energy,
                                     fmt::join(s.idle_unknown, ", ")));
+  if (const std::string cost = cost_text(s); !cost.empty()) row("cost", cost);
   row("robustness", fixed(m.robustness, 4));
   row("fidelity", std::string(name_of(s.fidelity)));
   row("steps", steps_text(s.steps));

@@ -48,6 +48,7 @@ struct DeviceKind {
   int multiprocessors = 0;          // 0: products are not cut into tiles
   Seconds launch = {};              // between the ends of a kernel and the start of the next
   Watts idle = {}, busy = {};
+  Price price = {};
   bool calibrated = false;  // whether the efficiencies were measured; otherwise assumed
   std::string source = {};  // where the numbers come from
 
@@ -165,7 +166,7 @@ class Cluster {
   /// Sets the reserved memory of every device kind, in place of the device table's.
   void reserve_memory(Bytes reserve);
   /// A hash of the cluster. It leaves out what changes no step time: the name, the `source` of
-  /// device kinds, reserved memory, hosts' memory and disks.
+  /// device kinds, reserved memory, hosts' memory and disks, prices.
   std::uint64_t hash() const;
 
  private:

@@ -50,6 +50,7 @@ DeviceKind read_device(const Config& c) {
   if (kind.idle > kind.busy)
     throw c.error("idle",
                   fmt::format("{:g} W is above busy, {:g} W", kind.idle.value, kind.busy.value));
+  kind.price = read_price(c);
   kind.calibrated = c.flag("calibrated", false);
   kind.source = c.text("source", std::nullopt);
   return kind;

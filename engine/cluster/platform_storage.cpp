@@ -25,6 +25,7 @@ Host read_host(const Config& nodes, BytesPerSecond widest) {
   if (host.link.value == 0) host.link = widest;
   host.bandwidth = nodes.bandwidth("host_bandwidth", BytesPerSecond(0), maybe_bandwidth);
   host.disk = read_disk(nodes, "disk");
+  host.price = read_price(nodes);
   if (host.memory.value > 0 && host.link.value == 0)
     throw nodes.error("host_memory",
                       "needs host_link: no cable of gpu0 but NVLink says how fast it is reached");

@@ -3,6 +3,7 @@
 // What a platform does not state is not known and reads as 0.
 #pragma once
 #include "engine/base/units.h"
+#include "engine/cluster/price.h"
 
 namespace rehearse::cluster {
 
@@ -14,12 +15,13 @@ struct Disk {
   bool known() const { return read.value > 0 && write.value > 0; }
 };
 
-/// The host side of a node.
+/// The host side of a node, and its price.
 struct Host {
   Bytes memory = {};              // 0: not known
   BytesPerSecond link = {};       // from one device to the host's memory, while all devices copy
   BytesPerSecond bandwidth = {};  // at which all cores together read and write that memory
   Disk disk = {};                 // local to the node, lost with it
+  Price price = {};               // of the whole node; not known: its devices have prices
 };
 
 }  // namespace rehearse::cluster

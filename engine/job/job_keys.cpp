@@ -276,6 +276,7 @@ JobKeys read_keys(const Config& file) {
   keys.world_size = cluster.maybe_integer("world_size", ranks);
   keys.devices = cluster.texts("devices");
   keys.memory_reserve = cluster.maybe_bytes("memory_reserve", limits::reserve);
+  keys.prices = cluster.texts("prices");
   keys.profile = cluster.text("profile", "");
   keys.fabric = cluster::read_fabric(cluster.section("fabric"));
   keys.software = software::read_section(file.section("software"));

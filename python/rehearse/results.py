@@ -22,6 +22,8 @@ FIGURES = (
     "exposed_comm_s",
     "bytes_sent_mean",
     "joules_per_step",
+    "cost_per_step",
+    "cost_per_billion_tokens",
     "robustness",
 )
 COMPARED = ("method", "mesh", *FIGURES[:1], *COUNTS, *FIGURES[1:], "calibrated", "warnings", "refused")
@@ -116,6 +118,20 @@ class Result:
         return None if energy is None else energy["per_step"]
 
     @property
+    def cost_per_step(self) -> float | None:
+        """In the currency of the devices' prices; None: a device has no price."""
+        return self._cost("per_step")
+
+    @property
+    def cost_per_billion_tokens(self) -> float | None:
+        """In the currency of the devices' prices; None: a device has no price."""
+        return self._cost("per_billion_tokens")
+
+    def _cost(self, of: str) -> float | None:
+        cost = self._answer["cost"]
+        return None if cost is None else cost[of]
+
+    @property
     def peak_memory_bytes(self) -> int:
         """What the ranks on the fullest device need."""
         return max(self._answer["peak_memory_bytes"].values())
@@ -158,6 +174,8 @@ class Result:
             "bytes_sent_mean": self.bytes_sent_mean,
             "peak_memory_bytes": self.peak_memory_bytes,
             "joules_per_step": self.joules_per_step,
+            "cost_per_step": self.cost_per_step,
+            "cost_per_billion_tokens": self.cost_per_billion_tokens,
             "robustness": self._answer["robustness"],
             "calibrated": self.calibrated,
             "warnings": "; ".join(self.warnings) or None,

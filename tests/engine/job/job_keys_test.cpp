@@ -75,6 +75,7 @@ const std::map<std::string, Words> out_of_range = {
     {"cluster.fabric.group_latency", {"\"-1s\"", "\"99999h\""}},
     {"cluster.fabric.sum_latency", {"\"-1s\"", "\"99999h\""}},
     {"cluster.memory_reserve", {"\"-1GB\"", "\"1e6EB\""}},
+    {"cluster.prices", {"[\"-1 USD/h\"]", "[\"free\"]", "[\"2 USD\"]", "[\"NoSuch: 2 USD/h\"]"}},
     {"method.pp", {"0", "-1", "99999999"}},
     {"method.dp", {"0", "-1", "99999999"}},
     {"method.tp", {"0", "-1", "99999999"}},

@@ -1,0 +1,31 @@
+// What `rehearse sweep` says about its points: the table of the best, reasons and warnings, JSON.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/console/context.h"
+#include "study/sweep.h"
+
+namespace rehearse::cli {
+
+/// What is known of all points, in their order.
+struct Whole {
+  const study::Sweep& sweep;
+  std::vector<study::Row> results;
+  std::vector<study::Metric> by;  // several: their frontier is the answer
+};
+
+/// The metrics of --by; without it the first one. Throws InputError.
+std::vector<study::Metric> metrics_of(study::Question question, const std::vector<std::string>& by);
+/// The best points, at most `top`; of several metrics the frontier; of a scaling all points, in
+/// their order.
+std::string best_table(const Whole& whole, int top);
+/// The commonest reasons why points have no result, and the commonest warnings about results.
+std::string remarks(const Whole& whole);
+/// All points, and which of them are known.
+std::string listed(const Whole& whole);
+/// The JSON of docs/sweep.md.
+nlohmann::ordered_json json_of(const Context& context, const Whole& whole);
+
+}  // namespace rehearse::cli

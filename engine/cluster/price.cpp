@@ -1,0 +1,131 @@
+#include "engine/cluster/price.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/cluster/cluster.h"
+
+namespace rehearse::cluster {
+namespace {
+
+constexpr double most = 1e9;  // an hour
+
+std::string without(std::string text, const std::string& blanks) {
+  text.erase(0, std::min(text.size(), text.find_first_not_of(blanks)));
+  text.erase(text.find_last_not_of(blanks) + 1);
+  return text;
+}
+
+bool is_currency(const std::string& text) {
+  return text.size() == 3 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+/// The device kinds whose name begins the text, before a colon; empty: the text has no colon.
+std::pair<std::string, std::string> kind_and_price(const std::string& text) {
+  const std::size_t note = text.find('('), colon = text.rfind(':', note);
+  if (colon == std::string::npos) return {"", text};
+  return {without(text.substr(0, colon), " "), text.substr(colon + 1)};
+}
+
+}  // namespace
+
+Price parse_price(const std::string& text) {
+  const auto fail = [&](const std::string& why) {
+    return InputError(
+        fmt::format("\"{}\" is not a price: {}; as in \"3.99 USD/h\" or \"3.99 USD/h (who asks "
+                    "it, and when)\"",
+                    text, why));
+  };
+  std::string rest = without(text, " ");
+  Price price;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), price.per_hour);
+  if (error != std::errc{}) throw fail("it does not begin with a number");
+  if (!std::isfinite(price.per_hour) || price.per_hour < 0 || price.per_hour > most)
+    throw fail(fmt::format("the number must be from 0 to {:g}", most));
+  rest = without(rest.substr(static_cast<std::size_t>(end - rest.data())), " ");
+  if (const std::size_t note = rest.find('('); note != std::string::npos) {
+    if (rest.back() != ')') throw fail("its note has no end");
+    price.source = rest.substr(note + 1, rest.size() - note - 2);
+    rest = without(rest.substr(0, note), " ");
+  }
+  if (!rest.ends_with("/h") || !is_currency(rest.substr(0, rest.size() - 2)))
+    throw fail("it has no currency and hour");
+  price.currency = rest.substr(0, 3);
+  return price;
+}
+
+std::string to_text(const Price& price) {
+  return fmt::format("{:.10g} {}/h{}", price.per_hour, price.currency,
+                     price.source.empty() ? "" : " (" + price.source + ")");
+}
+
+Price read_price(const Config& c) {
+  const std::string text = c.text("price", "");
+  if (text.empty()) return {};
+  try {
+    return parse_price(text);
+  } catch (const InputError& error) {
+    throw c.error("price", error.what());
+  }
+}
+
+void set_prices(Cluster& cluster, const std::vector<std::string>& texts) {
+  std::vector<DeviceKind> kinds(cluster.kinds().begin(), cluster.kinds().end());
+  for (DeviceKind& kind : kinds) kind.price = {};
+  std::vector<std::string> names;
+  for (const DeviceKind& kind : kinds) names.push_back(kind.name);
+  for (const std::string& text : texts) {
+    const auto [name, price] = kind_and_price(text);
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+      throw InputError(fmt::format("\"{}\": {} has no device \"{}\"; its devices: {}", text,
+                                   cluster.name(), name, fmt::join(names, ", ")));
+    for (DeviceKind& kind : kinds)
+      if (name.empty() ? !kind.price.known() : kind.name == name) kind.price = parse_price(price);
+  }
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    cluster.replace_kind(static_cast<Id>(i), std::move(kinds[i]));
+  for (Id node = 0; node < static_cast<Id>(cluster.nodes()); ++node) {
+    Host host = cluster.host_of(node);
+    host.price = {};
+    cluster.set_host(node, host);
+  }
+}
+
+Rent rent_of(const Cluster& cluster, std::span<const Id> devices) {
+  Rent rent;
+  const auto add = [&](const std::string& what, const Price& price) {
+    if (rent.known() && rent.currency != price.currency)
+      throw InputError(fmt::format("prices in {} and in {} cannot be added: {}, {}: {}",
+                                   rent.currency, price.currency, fmt::join(rent.prices, ", "),
+                                   what, to_text(price)));
+    rent.currency = price.currency, rent.per_hour += price.per_hour;
+    const std::string text = what + ": " + to_text(price);
+    if (std::find(rent.prices.begin(), rent.prices.end(), text) == rent.prices.end())
+      rent.prices.push_back(text);
+  };
+  std::set<Id> whole;
+  for (const Id id : devices) {
+    const Id node = cluster.devices()[id].node;
+    const DeviceKind& kind = cluster.kind_of(id);
+    const Price& all = cluster.host_of(node).price;
+    if (all.known() && whole.insert(node).second) add("node with " + kind.name, all);
+    if (all.known()) continue;
+    if (kind.price.known())
+      add(kind.name, kind.price);
+    else if (std::find(rent.unpriced.begin(), rent.unpriced.end(), kind.name) ==
+             rent.unpriced.end())
+      rent.unpriced.push_back(kind.name);
+  }
+  if (!rent.unpriced.empty()) rent.per_hour = 0, rent.currency.clear();
+  return rent;
+}
+
+}  // namespace rehearse::cluster
