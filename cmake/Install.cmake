@@ -26,7 +26,7 @@ endforeach()
 
 set(data share/rehearse)
 install(DIRECTORY models platforms software faults experiments validation DESTINATION ${data} FILES_MATCHING PATTERN "*.toml" PATTERN "*.csv")
-install(DIRECTORY plots data DESTINATION ${data}
+install(DIRECTORY plots data search DESTINATION ${data}
   FILES_MATCHING PATTERN "*.py" PATTERN "*.jinja" PATTERN "*.css" PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS tools/setup tools/python DESTINATION ${data}/tools)
 install(FILES tools/versions.env tools/simgrid.cmake DESTINATION ${data}/tools)

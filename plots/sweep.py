@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from plots import style
 
@@ -190,8 +190,9 @@ def _frontier(sweep):
         values = [point[at] for point in frontier.points]
         if min(values) > 0 and max(values) / min(values) >= 20:
             scale("log")
-            ticks.set_major_formatter(LogFormatter())
-            ticks.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+            ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ticks.set_major_formatter(lambda x, _: f"{x:g}")
+            ticks.set_minor_formatter(NullFormatter())
     axis.set_xlabel(frontier.labels[0])
     axis.set_ylabel(frontier.labels[1])
     axis.grid()

@@ -12,6 +12,7 @@
 
 #include "cli/batch/batch_system.h"
 #include "cli/commands/sweep_on.h"
+#include "cli/commands/sweep_search.h"
 #include "cli/commands/sweep_text.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
@@ -35,7 +36,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string file = {}, output = {}, shard = {}, on = {}, wait = {};
   std::vector<std::string> by = {}, on_arguments = {};
-  int jobs = 0, top = 10, shards = 0;
+  int jobs = 0, top = 10, shards = 0, search = 0;
   bool dry_run = false;
 };
 
@@ -86,16 +87,23 @@ int run_sweep(const Context& context, const Options& options) {
     std::cout << (context.json ? text_of(json_of(context, known)) : listed(known));
     return good;
   }
+  const std::string optimiser = options.search > 0 ? need_python("--search") : "";
   Teller teller(context);
   work.progress = &teller;
   int status = good;
   if (on)
     status = compute_on(context, *on, points, teller, rows);
+  else if (options.search > 0)
+    search(sweep, points, {.by = by, .budget = options.search, .python = optimiser}, work, rows);
   else
     study::compute(sweep, points, work, rows);
   teller.done();
   if (status > 128) return status;
-  const Whole whole{sweep, study::results_of(sweep, points, rows), by};
+  Whole whole{sweep, study::results_of(sweep, points, rows), by};
+  if (options.search > 0) {
+    whole.searched = points.size();
+    std::erase_if(whole.results, [&](const study::Row& row) { return !rows.contains(row.key); });
+  }
   const Json json = json_of(context, whole);
   std::string wrote;
   if (work.of == 1) {
@@ -156,6 +164,13 @@ void add_sweep(CLI::App& app, Context& context) {
       .option("--on", options->on,
               "Compute on other machines: as tasks of HyperQueue (hq) or Slurm (slurm)")
       .one_of(batch_systems());
+  command
+      .option("--search", options->search,
+              "Compute at most so many points, which an optimiser chooses to be good by --by")
+      .between(1, 1000000)
+      .excludes("--shard")
+      .excludes("--on")
+      .type("N");
   command.option("--shards", options->shards, "With --on: how many tasks; 0: chosen")
       .between(0, 100000)
       .shows_default();

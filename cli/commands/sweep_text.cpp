@@ -199,7 +199,9 @@ std::string remarks(const Whole& whole) {
     ++(row.refused.empty() ? failed : refused);
     reasons.add(row.refused.empty() ? row.failed : row.refused);
   }
-  std::string out = fmt::format("{} points", whole.results.size());
+  std::string out = whole.searched == 0 ? fmt::format("{} points", whole.results.size())
+                                        : fmt::format("{} of {} points known", whole.results.size(),
+                                                      whole.searched);
   if (refused > 0) out += fmt::format(", {} cannot run", refused);
   if (failed > 0) out += fmt::format(", {} failed and will be tried again", failed);
   if (unknown > 0) out += fmt::format(", {} not computed yet", unknown);
@@ -235,6 +237,7 @@ Json json_of(const Context& context, const Whole& whole) {
                                {"by", whole.by.front().name},
                                {"most", whole.by.front().most},
                                {"frontier", frontier_json(whole)},
+                               {"searched", whole.searched > 0 ? Json(whole.searched) : Json()},
                                {"vary", name_of(whole.sweep.vary)},
                                {"scaling", std::move(scaling)},
                                {"axes", std::move(axes)},

@@ -14,6 +14,7 @@ struct Whole {
   const study::Sweep& sweep;
   std::vector<study::Row> results;
   std::vector<study::Metric> by;  // several: their frontier is the answer
+  std::size_t searched = 0;       // points among which these were chosen; 0: all are there
 };
 
 /// The metrics of --by; without it the first one. Throws InputError.

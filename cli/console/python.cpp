@@ -30,14 +30,19 @@ std::string need_python(const std::string& flag) {
   return python;
 }
 
-void run_report(const std::string& python, const std::vector<std::string>& arguments) {
-  std::vector<std::string> all{python, (data_dir() / "plots/report.py").string()};
+std::string run_script(const std::string& python, const std::string& script,
+                       const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{python, (data_dir() / script).string()};
   all.insert(all.end(), arguments.begin(), arguments.end());
   const Finished done = run_program(all, true);
-  if (done.status == 0) return;
+  if (done.status == 0) return done.output;
   std::string said = done.output;
   while (!said.empty() && said.back() == '\n') said.pop_back();
-  throw BackendError(fmt::format("plots/report.py failed: {}", said.substr(said.rfind('\n') + 1)));
+  throw BackendError(fmt::format("{} failed: {}", script, said.substr(said.rfind('\n') + 1)));
+}
+
+void run_report(const std::string& python, const std::vector<std::string>& arguments) {
+  run_script(python, "plots/report.py", arguments);
 }
 
 std::string check_result_file(const std::string& path) {

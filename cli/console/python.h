@@ -11,7 +11,11 @@ std::string find_python();
 /// Like find_python, but throws InputError that says how to get the interpreter when there is none.
 /// `flag`: the option that needs Python.
 std::string need_python(const std::string& flag);
-/// Runs plots/report.py. Throws BackendError with the last line of its output when it fails.
+/// Runs a script of the installation, as in "plots/report.py", and returns what it printed. Throws
+/// BackendError with the last line of its output when it fails.
+std::string run_script(const std::string& python, const std::string& script,
+                       const std::vector<std::string>& arguments);
+/// Runs plots/report.py.
 void run_report(const std::string& python, const std::vector<std::string>& arguments);
 
 /// Checks an -o option whose file is JSON (.json) or a picture (any other ending); empty: no file.

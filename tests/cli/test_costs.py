@@ -108,3 +108,47 @@ class Frontier(CliTestCase):
         self.assertEqual([point["metrics"]["cost"] / (240 * 4 * 0.69) for point in answer["points"]], [1, 2])
         rows = json.loads((self.tmp / "runs/results.jsonl").read_text().splitlines()[0])
         self.assertGreater(rows["metrics"]["cost_per_billion_tokens"], 0)
+
+
+class Search(CliTestCase):
+    AXES = """cluster.world_size = [1, 2, 4, 8]
+methods = ["ddp", "zero1", "zero3", "1f1b@pp=2", "1f1b@pp=4", "megatron@tp=2"]
+method.micro_batches = [1, 2, 4, 8]
+method.recompute = [false, true]
+"""
+    HEAD = 'job = "job.toml"\nfidelity = "analytic"\n'
+
+    def sweep(self, head="", axes=AXES):
+        self.job()
+        path = self.tmp / "sweep.toml"
+        path.write_text(f"{self.HEAD}{head}[axes]\n{axes}")
+        return path
+
+    def test_a_search_comes_near_the_frontier_and_goes_on(self):
+        path, by = self.sweep(), ("--by", "step_s,cost_per_billion_tokens")
+        whole = self.json("sweep", path, "-o", self.tmp / "whole", *by)
+        found = self.json("sweep", path, "-o", self.tmp / "some", *by, "--search", 40)
+        self.assertEqual((whole["searched"], len(whole["points"])), (None, 192))
+        self.assertEqual((found["searched"], len({point["key"] for point in found["points"]})), (192, 40))
+        self.assertEqual(len((self.tmp / "some/results.csv").read_text().splitlines()), 1 + len(found["points"]))
+        figures = [
+            [(p["metrics"]["step_s"], p["metrics"]["cost_per_billion_tokens"]) for p in answer["points"] if p["key"] in keys]
+            for answer in (whole, found)
+            for keys in [answer["frontier"]["keys"]]
+        ]
+        for step, cost in figures[0]:
+            self.assertTrue(any(s <= 1.3 * step and c <= 1.3 * cost for s, c in figures[1]), figures)
+        again = self.rehearse("sweep", path, "-o", self.tmp / "some", *by, "--search", 40).stdout
+        self.assertRegex(again, r"\n\d+ of 192 points known")
+        lines = (self.tmp / "some/results.jsonl").read_text().splitlines()
+        self.assertEqual(len(lines), 40, "nothing was computed again")
+        more = self.json("sweep", path, "-o", self.tmp / "some", *by, "--search", 60)
+        self.assertEqual(len({point["key"] for point in more["points"]}), 60)
+        self.assertEqual((self.tmp / "some/results.jsonl").read_text().splitlines()[:40], lines)
+
+    def test_what_excludes_a_search(self):
+        out = ("-o", self.tmp / "out", "--search", 5)
+        self.refused("sweep", self.sweep('vary = "alone"\n'), *out, says=["--search", 'vary = "alone"'])
+        self.refused("sweep", self.sweep("[scaling]\ndevices = [1, 2]\n", 'methods = ["ddp"]'), *out, says=["--search", "[scaling]"])
+        self.refused("sweep", self.sweep(), *out, "--shard", "1/2", says=["--search", "--shard"])
+        self.refused("sweep", self.sweep(), "-o", self.tmp / "out", "--search", 0, says=["--search"])
