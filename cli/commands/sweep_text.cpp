@@ -164,7 +164,15 @@ std::string best_table(const Whole& whole, int top) {
     std::sort(shown.begin(), shown.end());
   else
     shown.resize(std::min(shown.size(), static_cast<std::size_t>(top)));
-  if (shown.empty()) return "";
+  const bool runs = std::any_of(whole.results.begin(), whole.results.end(),
+                                [](const study::Row& row) { return !row.metrics.is_null(); });
+  if (shown.empty())
+    return runs ? fmt::format("no point has {}: of one of its devices the {} is not known\n",
+                              names_of(whole.by),
+                              names_of(whole.by).find("cost") != std::string::npos
+                                  ? "price (docs/platforms.md)"
+                                  : "rate or power")
+                : "";
   std::vector<std::vector<std::string>> lines(1);
   for (const study::Axis& axis : whole.sweep.axes) lines[0].push_back(axis.name);
   const std::vector<Column> columns = columns_of(whole);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <set>
 #include <utility>
 
@@ -28,7 +29,7 @@ bool is_currency(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
-/// The device kinds whose name begins the text, before a colon; empty: the text has no colon.
+/// The kind of device that stands before a colon, empty without one, and the rest.
 std::pair<std::string, std::string> kind_and_price(const std::string& text) {
   const std::size_t note = text.find('('), colon = text.rfind(':', note);
   if (colon == std::string::npos) return {"", text};
@@ -101,28 +102,29 @@ void set_prices(Cluster& cluster, const std::vector<std::string>& texts) {
 
 Rent rent_of(const Cluster& cluster, std::span<const Id> devices) {
   Rent rent;
-  const auto add = [&](const std::string& what, const Price& price) {
-    if (rent.known() && rent.currency != price.currency)
-      throw InputError(fmt::format("prices in {} and in {} cannot be added: {}, {}: {}",
-                                   rent.currency, price.currency, fmt::join(rent.prices, ", "),
-                                   what, to_text(price)));
-    rent.currency = price.currency, rent.per_hour += price.per_hour;
+  const auto add = [&](const std::string& what, const Price& price, std::int64_t count) {
     const std::string text = what + ": " + to_text(price);
+    if (rent.known() && rent.currency != price.currency)
+      throw InputError(fmt::format("prices in {} and in {} cannot be added: {}, {}", rent.currency,
+                                   price.currency, fmt::join(rent.prices, ", "), text));
+    rent.currency = price.currency, rent.per_hour += static_cast<double>(count) * price.per_hour;
     if (std::find(rent.prices.begin(), rent.prices.end(), text) == rent.prices.end())
       rent.prices.push_back(text);
   };
   std::set<Id> whole;
+  std::vector<std::int64_t> alone(cluster.kinds().size());  // by kind
   for (const Id id : devices) {
-    const Id node = cluster.devices()[id].node;
-    const DeviceKind& kind = cluster.kind_of(id);
-    const Price& all = cluster.host_of(node).price;
-    if (all.known() && whole.insert(node).second) add("node with " + kind.name, all);
-    if (all.known()) continue;
-    if (kind.price.known())
-      add(kind.name, kind.price);
-    else if (std::find(rent.unpriced.begin(), rent.unpriced.end(), kind.name) ==
-             rent.unpriced.end())
-      rent.unpriced.push_back(kind.name);
+    const Device& device = cluster.devices()[id];
+    const Price& all = cluster.host_of(device.node).price;
+    if (!all.known())
+      ++alone[device.kind];
+    else if (whole.insert(device.node).second)
+      add("node with " + cluster.kind_of(id).name, all, 1);
+  }
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    const DeviceKind& kind = cluster.kinds()[i];
+    if (alone[i] > 0 && kind.price.known()) add(kind.name, kind.price, alone[i]);
+    if (alone[i] > 0 && !kind.price.known()) rent.unpriced.push_back(kind.name);
   }
   if (!rent.unpriced.empty()) rent.per_hour = 0, rent.currency.clear();
   return rent;

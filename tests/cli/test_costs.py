@@ -98,6 +98,14 @@ class Frontier(CliTestCase):
         self.refused("sweep", path, *out, "--by", "step_s,goodput", says=["--by goodput", "step_s, samples_per_s", "cost_per_step"])
         self.refused("sweep", path, *out, "--by", "step_s,mfu,step_s", says=["--by step_s stands there twice"])
 
+    def test_points_without_a_price_have_no_frontier(self):
+        path = self.sweep('cluster.name = ["this-machine"]\ncluster.world_size = [1, 2]')
+        said = self.rehearse("sweep", path, "-o", self.tmp / "out", "--by", "step_s,cost_per_step").stdout
+        self.assertRegex(
+            said, r"^no point has step_s, cost_per_step: of one of its devices the price \(docs/platforms.md\) is not known\n2 points\n"
+        )
+        self.assertNotIn("a billion tokens", self.rehearse("sweep", path, "-o", self.tmp / "out").stdout)
+
     def test_plans_and_long_runs_have_costs(self):
         path = self.sweep("cluster.world_size = [2]", 'what = "plan"\n')
         (point,) = self.json("sweep", path, "-o", self.tmp / "plans")["points"]
