@@ -167,11 +167,10 @@ std::string best_table(const Whole& whole, int top) {
   const bool runs = std::any_of(whole.results.begin(), whole.results.end(),
                                 [](const study::Row& row) { return !row.metrics.is_null(); });
   if (shown.empty())
-    return runs ? fmt::format("no point has {}: of one of its devices the {} is not known\n",
-                              names_of(whole.by),
-                              names_of(whole.by).find("cost") != std::string::npos
-                                  ? "price (docs/platforms.md)"
-                                  : "rate or power")
+    return runs ? fmt::format("no point has {}: {}\n", names_of(whole.by),
+                              names_of(whole.by).find("cost") == std::string::npos
+                                  ? "a device's peak rate or power is not known"
+                                  : "a device has no price (docs/platforms.md)")
                 : "";
   std::vector<std::vector<std::string>> lines(1);
   for (const study::Axis& axis : whole.sweep.axes) lines[0].push_back(axis.name);
