@@ -232,6 +232,7 @@ def _result(item, label):
         "seq_len": item.get("seq_len", 0).integer(),
         "precision": item.get("precision", "").text(),
         "energy": _energy(item.get("energy_j", None)),
+        "cost": _cost(item.get("cost", None)),
         "explain": explain.read(item.get("explain", None)),
         "faults": faulted.read(item.get("faults", None)),
         "world_size": item.get("world_size").integer(),
@@ -261,6 +262,11 @@ def _result(item, label):
 
 def _energy(item):
     return None if item.value is None else item.get("per_step").number(0)
+
+
+def _cost(item):
+    """(amount, currency) of a billion tokens."""
+    return None if item.value is None else (item.get("per_billion_tokens").number(0), item.get("currency").text())
 
 
 def _run(item):

@@ -76,7 +76,8 @@ class Reports(ReportTest):
         of = dict(model="gpt2-124m", cluster="rack:4", global_batch=192, seq_len=1024, precision="bf16")
         made = dict(command="rehearse compare 'my job.toml'", version="1.2.3")
         energy = {"per_step": 31250.0, "per_rank": 3906.25, "idle_unknown": []}
-        both = {"schema_version": 1, "results": [result("a", energy_j=energy, **of), result("b", **of)]}
+        cost = {"per_billion_tokens": 3.234, "currency": "USD"}
+        both = {"schema_version": 1, "results": [result("a", energy_j=energy, cost=cost, **of), result("b", **of)]}
         self.run_it(self.file("compare.json", both | made), "-o", self.page)
         parsed = PageText(self.page.read_text())
         text = " ".join(parsed.text)
@@ -86,7 +87,7 @@ class Reports(ReportTest):
             "rehearse 1.2.3",
         ):
             self.assertIn(words, text)
-        self.assertEqual({row[0][0]: row[8] for row in parsed.rows[1:]}, {"a": "31.2 kJ", "b": "–"})
+        self.assertEqual({row[0][0]: row[8] for row in parsed.rows[1:]}, {"a": "31.2 kJ 3.23 USD", "b": "–"})
 
     def test_what_is_missing_is_named_and_left_out(self):
         self.run_it(self.compare(), "-o", self.page)

@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 from report_case import ReportTest, explained, placement, result
 
+pytestmark = pytest.mark.long
+
 BROWSER = shutil.which("chromium-headless-shell")
 TALL = 30000  # CSS pixels: more than the longest page here
 READABLE = 6.5  # CSS pixels of the smallest text of a figure
@@ -43,7 +45,8 @@ def long_names(count):
     return [
         result(
             f"multi-worker-mirrored-{i}@shares=speed", 2954 - 40 * i, mesh={"pp": 4, "dp": 8, "tp": 2}, peak_memory_bytes=memory,
-            tokens_per_s=1_512_421, calibrated=False, energy_j={"per_step": 2345.0}, explain=explained(), world_size=64,
+            tokens_per_s=1_512_421, calibrated=False, energy_j={"per_step": 2345.0},
+            cost={"per_billion_tokens": 23.234, "currency": "USD"}, explain=explained(), world_size=64,
         )
         for i in range(count)
     ]  # fmt: skip
@@ -56,7 +59,6 @@ def smallest_text(figure):
     return points / 0.75 * figure["shown"] / figure["drawn"]
 
 
-@pytest.mark.long
 @unittest.skipIf(BROWSER is None, "not installed: chromium-headless-shell; tools/setup browser installs it")
 class Pages(ReportTest):
     def browser(self, page, width, height, *arguments):
