@@ -116,7 +116,7 @@ def _wrap(drawn):
         names = [label.get_text() for label in axis.get_yticklabels()]
         if isinstance(axis.yaxis.get_major_locator(), FixedLocator) and any(len(name) > NAME for name in names):
             axis.set_yticks(axis.get_yticks(), [textwrap.fill(name, NAME) for name in names])
-    drawn.canvas.draw()
+    drawn.draw_without_rendering()
     titles = [(axis.title if axis.get_title() else axis._left_title, axis.get_window_extent().x0) for axis in drawn.axes]
     for text, left in [*titles, *((text, 0.01 * drawn.bbox.x1) for text in drawn.texts)]:
         points = (drawn.bbox.x1 - left) * 72 / drawn.dpi

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from cli_test_case import TINY, CliTestCase
 
 ANALYTIC = ("--fidelity", "analytic", "--seeds", 1)
@@ -130,6 +131,7 @@ method.recompute = [false, true]
         path.write_text(f"{self.HEAD}{head}[axes]\n{axes}")
         return path
 
+    @pytest.mark.long
     def test_a_search_comes_near_the_frontier_and_goes_on(self):
         path, by = self.sweep(), ("--by", "step_s,cost_per_billion_tokens")
         whole = self.json("sweep", path, "-o", self.tmp / "whole", *by)

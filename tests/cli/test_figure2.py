@@ -173,6 +173,7 @@ class Expected(unittest.TestCase):
                 if row["p"] is not None:
                     self.assertAlmostEqual(row["p"], study.welch(sample, full), places=12)
 
+    @pytest.mark.long
     def test_simulated_numbers_are_not_stale(self):
         """Plans and simulates the first seed of the first row of each reading again."""
         options = argparse.Namespace(seeds=1, fidelity=self.found["fidelity"])

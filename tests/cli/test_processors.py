@@ -10,8 +10,11 @@ import re
 import subprocess
 import unittest
 
+import pytest
 from cli_test_case import REHEARSE, ROOT, CliTestCase
 from large_products_job import write_job
+
+pytestmark = pytest.mark.long
 
 CAPS = (
     {},

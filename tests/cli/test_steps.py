@@ -1,5 +1,6 @@
 """How many steps simulate and compare run: until the steps repeat, or until the mean is as precise as asked."""
 
+import pytest
 from cli_test_case import ROOT, TINY, CliTestCase
 
 PAPER = str(ROOT / "experiments/paper-ddp.toml")
@@ -21,6 +22,7 @@ class Repeating(CliTestCase):
         ):
             self.assertAlmostEqual(a / b, 1, delta=1e-9, msg=found["method"])
 
+    @pytest.mark.long
     def test_equals_the_full_run(self):
         for fidelity, methods in (("analytic", METHODS), ("fluid", METHODS), ("chunk", "1f1b,pipedream-2bw,zero1,ps-ssp")):
             what = ("compare", PAPER, "--methods", methods, "--fidelity", fidelity, *QUIET)
