@@ -19,6 +19,7 @@
 #include "engine/base/files.h"
 #include "engine/base/names.h"
 #include "study/answers.h"
+#include "study/search.h"
 #include "study/sweep.h"
 
 namespace nb = nanobind;
@@ -69,26 +70,50 @@ class Listener : public study::Progress {
   nb::object hear_;
 };
 
-/// The rows of a sweep that `read` reads; they and results.csv are kept in the folder.
+/// How a sweep is computed, and what is asked about its points.
+struct SweepFlags {
+  std::string folder = {};           // keeps the rows and results.csv
+  int jobs = 0;                      // as study::Work
+  std::vector<std::string> by = {};  // metrics; none: no frontier
+  int search = 0;                    // points at most; 0: all of them
+};
+
+/// The answer of a sweep that `read` reads. `choose`: study::Search::choose.
 template <class Read>
-std::string sweep(const Read& read, const std::string& folder, int jobs,
+std::string sweep(const Read& read, const SweepFlags& flags, const nb::object& choose,
                   const nb::object& progress) {
   using Json = nlohmann::ordered_json;
-  if (jobs < 0) throw InputError(fmt::format("jobs: {}: must be at least 0", jobs));
+  if (flags.jobs < 0) throw InputError(fmt::format("jobs: {}: must be at least 0", flags.jobs));
   Listener listener(progress);
-  study::Work work{.jobs = jobs, .folder = folder, .check = look_for_signals};
+  study::Work work{.jobs = flags.jobs, .folder = flags.folder, .check = look_for_signals};
   if (!progress.is_none()) work.progress = &listener;
   const nb::gil_scoped_release unlocked;
   const study::Sweep sweep = read();
+  const std::vector<study::Metric> by = study::metrics_named(sweep.question, flags.by, "by:");
   const std::vector<study::Point> points = study::points_of(sweep);
-  study::Rows rows = study::read_rows(folder);
-  study::compute(sweep, points, work, rows);
-  const std::vector<study::Row> results = study::results_of(sweep, points, rows);
-  write_file(folder + "/results.csv", study::csv_of(sweep, results));
-  Json axes = Json::array();
+  study::Rows rows = study::read_rows(flags.folder);
+  std::vector<study::Row> results;
+  if (flags.search > 0) {
+    const auto ask = [&choose](const std::string& state) {
+      const nb::gil_scoped_acquire lock;
+      return nb::cast<std::string>(choose(state));
+    };
+    results =
+        study::search(sweep, points, {.by = by, .budget = flags.search, .choose = ask}, work, rows);
+  } else {
+    study::compute(sweep, points, work, rows);
+    results = study::results_of(sweep, points, rows);
+  }
+  write_file(flags.folder + "/results.csv", study::csv_of(sweep, results));
+  Json axes = Json::array(), best;
   for (const study::Axis& axis : sweep.axes) axes.push_back(axis.name);
-  return Json{{"axes", std::move(axes)}, {"points", to_json(results)}}.dump(
-      -1, ' ', false, Json::error_handler_t::replace);
+  if (!flags.by.empty()) {
+    best = Json::array();
+    for (const std::size_t at : study::frontier(results, by)) best.push_back(at);
+  }
+  return Json{
+      {"axes", std::move(axes)}, {"points", to_json(results)}, {"frontier", std::move(best)}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 /// C++ errors become those of rehearse.errors.
@@ -167,21 +192,26 @@ void define(nb::module_& m) {
       },
       "source"_a, "budget"_a, "rescore"_a);
 
+  nb::class_<SweepFlags>(m, "SweepFlags", "How a sweep is computed.")
+      .def(nb::new_([](std::string folder, int jobs, std::vector<std::string> by, int search) {
+             return SweepFlags{std::move(folder), jobs, std::move(by), search};
+           }),
+           "folder"_a, "jobs"_a, "by"_a, "search"_a);
   m.def(
       "sweep_file",
-      [](const std::string& path, const std::vector<std::string>& set, const std::string& folder,
-         int jobs, const nb::object& progress) {
-        return sweep([&] { return study::read_sweep(path, set); }, folder, jobs, progress);
+      [](const std::string& path, const std::vector<std::string>& set, const SweepFlags& flags,
+         const nb::object& choose, const nb::object& progress) {
+        return sweep([&] { return study::read_sweep(path, set); }, flags, choose, progress);
       },
-      "path"_a, "set"_a, "folder"_a, "jobs"_a, "progress"_a.none());
+      "path"_a, "set"_a, "flags"_a, "choose"_a.none(), "progress"_a.none());
   m.def(
       "sweep_job",
-      [](const study::JobSource& base, const std::string& toml, const std::string& folder, int jobs,
-         const nb::object& progress) {
-        return sweep([&] { return study::sweep_of_job(base, toml, "<sweep>"); }, folder, jobs,
+      [](const study::JobSource& base, const std::string& toml, const SweepFlags& flags,
+         const nb::object& choose, const nb::object& progress) {
+        return sweep([&] { return study::sweep_of_job(base, toml, "<sweep>"); }, flags, choose,
                      progress);
       },
-      "base"_a, "toml"_a, "folder"_a, "jobs"_a, "progress"_a.none());
+      "base"_a, "toml"_a, "flags"_a, "choose"_a.none(), "progress"_a.none());
 }
 
 }  // namespace rehearse::python

@@ -96,9 +96,20 @@ struct Metric {
 /// The first one ranks unless the user says otherwise.
 const std::vector<Metric>& metrics(Question question);
 
+/// The metrics of these names, without any the first one. `flag`: what gave the names. Throws
+/// InputError.
+std::vector<Metric> metrics_named(Question question, const std::vector<std::string>& names,
+                                  const std::string& flag);
+
+/// The figures of a result by the metrics; nothing: it cannot run, or lacks one of them.
+std::optional<std::vector<double>> figures_of(const Row& row, const std::vector<Metric>& by);
+/// Throws InputError when the results are to be compared by costs in several currencies.
+void check_currency(const std::vector<Row>& results, const std::vector<Metric>& by);
+/// Places of the results that have the metric, the best first. Throws as check_currency.
+std::vector<std::size_t> ranking(const std::vector<Row>& results, const Metric& by);
 /// The frontier: the results to which no other is preferable, which is at least as good by every
 /// one of the metrics and better by one. Places in `results`, the best by the first metric first.
-/// A result that lacks one of the metrics is not part of it.
+/// A result that lacks one of the metrics is not part of it. Throws as check_currency.
 std::vector<std::size_t> frontier(const std::vector<Row>& results, const std::vector<Metric>& by);
 
 /// The lines of all files `results*.jsonl` in the folder. A last line that is not complete counts

@@ -12,7 +12,6 @@
 
 #include "cli/batch/batch_system.h"
 #include "cli/commands/sweep_on.h"
-#include "cli/commands/sweep_search.h"
 #include "cli/commands/sweep_text.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
@@ -27,6 +26,7 @@
 #include "engine/base/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
+#include "study/search.h"
 
 namespace rehearse::cli {
 namespace {
@@ -72,6 +72,15 @@ std::optional<SweepOn> read_on(const Options& options) {
   return out;
 }
 
+/// Runs search/suggest.py.
+auto optimiser() {
+  return [python = need_python("--search")](const std::string& state) {
+    const TemporaryFolder folder;
+    write_file(folder.file("state.json"), state);
+    return run_script(python, "search/suggest.py", {folder.file("state.json")});
+  };
+}
+
 int run_sweep(const Context& context, const Options& options) {
   study::Work work{.jobs = options.jobs, .folder = options.output};
   read_shard(options.shard, work);
@@ -79,7 +88,7 @@ int run_sweep(const Context& context, const Options& options) {
   if (options.output.empty() && !options.dry_run)
     throw InputError("sweep needs -o DIR, a folder for its results; --dry-run lists the points");
   const study::Sweep sweep = study::read_sweep(options.file, context.set);
-  const std::vector<study::Metric> by = metrics_of(sweep.question, options.by);
+  const std::vector<study::Metric> by = study::metrics_named(sweep.question, options.by, "--by");
   const std::vector<study::Point> points = study::points_of(sweep);
   study::Rows rows = options.output.empty() ? study::Rows{} : study::read_rows(options.output);
   if (options.dry_run) {
@@ -87,23 +96,23 @@ int run_sweep(const Context& context, const Options& options) {
     std::cout << (context.json ? text_of(json_of(context, known)) : listed(known));
     return good;
   }
-  const std::string optimiser = options.search > 0 ? need_python("--search") : "";
+  study::Search search{.by = by, .budget = options.search};
+  if (options.search > 0) search.choose = optimiser();
   Teller teller(context);
   work.progress = &teller;
   int status = good;
+  std::vector<study::Row> found;
   if (on)
     status = compute_on(context, *on, points, teller, rows);
   else if (options.search > 0)
-    search(sweep, points, {.by = by, .budget = options.search, .python = optimiser}, work, rows);
+    found = study::search(sweep, points, search, work, rows);
   else
     study::compute(sweep, points, work, rows);
   teller.done();
   if (status > 128) return status;
-  Whole whole{sweep, study::results_of(sweep, points, rows), by};
-  if (options.search > 0) {
-    whole.searched = points.size();
-    std::erase_if(whole.results, [&](const study::Row& row) { return !rows.contains(row.key); });
-  }
+  const bool searched = options.search > 0;
+  const Whole whole{sweep, searched ? std::move(found) : study::results_of(sweep, points, rows), by,
+                    searched ? points.size() : 0};
   const Json json = json_of(context, whole);
   std::string wrote;
   if (work.of == 1) {

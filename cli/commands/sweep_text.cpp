@@ -82,20 +82,6 @@ std::string cell(const Json& metrics, const char* name) {
   return fmt::format("{:.4g}", number);
 }
 
-/// Places in `results` of those that can run, the best by the one metric first.
-std::vector<std::size_t> ranking(const std::vector<study::Row>& results, const study::Metric& by) {
-  std::vector<std::pair<double, std::size_t>> ranked;
-  for (std::size_t i = 0; i < results.size(); ++i)
-    if (!results[i].metrics.is_null())
-      if (const Json value = results[i].metrics.value(by.name, Json()); value.is_number())
-        ranked.emplace_back(value.get<double>() * (by.most ? -1 : 1), i);
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<std::size_t> out;
-  for (const auto& [figure, at] : ranked) out.push_back(at);
-  return out;
-}
-
 std::string names_of(const std::vector<study::Metric>& metrics) {
   std::string out;
   for (const study::Metric& one : metrics) out += std::string(out.empty() ? "" : ", ") + one.name;
@@ -136,29 +122,11 @@ Json frontier_json(const Whole& whole) {
 
 }  // namespace
 
-std::vector<study::Metric> metrics_of(study::Question question,
-                                      const std::vector<std::string>& by) {
-  const std::vector<study::Metric>& all = study::metrics(question);
-  if (by.empty()) return {all.front()};
-  std::vector<study::Metric> out;
-  for (const std::string& name : by) {
-    const auto is = [&](const study::Metric& m) { return name == m.name; };
-    if (std::any_of(out.begin(), out.end(), is))
-      throw InputError(fmt::format("--by {} stands there twice", name));
-    const auto found = std::find_if(all.begin(), all.end(), is);
-    if (found == all.end())
-      throw InputError(fmt::format("--by {}: what = \"{}\" ranks by {}", name, name_of(question),
-                                   names_of(all)));
-    out.push_back(*found);
-  }
-  return out;
-}
-
 std::string best_table(const Whole& whole, int top) {
   const bool several = whole.by.size() > 1;
-  const std::size_t able = ranking(whole.results, whole.by.front()).size();
-  std::vector<std::size_t> shown =
-      several ? study::frontier(whole.results, whole.by) : ranking(whole.results, whole.by.front());
+  const std::size_t able = study::ranking(whole.results, whole.by.front()).size();
+  std::vector<std::size_t> shown = several ? study::frontier(whole.results, whole.by)
+                                           : study::ranking(whole.results, whole.by.front());
   const std::size_t best = shown.size();
   if (whole.sweep.scaling && !several)
     std::sort(shown.begin(), shown.end());

@@ -17,8 +17,6 @@ struct Whole {
   std::size_t searched = 0;       // points among which these were chosen; 0: all are there
 };
 
-/// The metrics of --by; without it the first one. Throws InputError.
-std::vector<study::Metric> metrics_of(study::Question question, const std::vector<std::string>& by);
 /// The best points, at most `top`; of several metrics the frontier; of a scaling all points, in
 /// their order.
 std::string best_table(const Whole& whole, int top);

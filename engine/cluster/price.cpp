@@ -36,6 +36,20 @@ std::pair<std::string, std::string> kind_and_price(const std::string& text) {
   return {without(text.substr(0, colon), " "), text.substr(colon + 1)};
 }
 
+void set_price(std::vector<DeviceKind>& kinds, const std::string& cluster,
+               const std::string& text) {
+  const auto [name, price] = kind_and_price(text);
+  const auto is = [&name](const DeviceKind& kind) { return kind.name == name; };
+  if (!name.empty() && std::none_of(kinds.begin(), kinds.end(), is)) {
+    std::vector<std::string> names;
+    for (const DeviceKind& kind : kinds) names.push_back(kind.name);
+    throw InputError(fmt::format("\"{}\": {} has no device \"{}\"; its devices: {}", text, cluster,
+                                 name, fmt::join(names, ", ")));
+  }
+  for (DeviceKind& kind : kinds)
+    if (name.empty() ? !kind.price.known() : is(kind)) kind.price = parse_price(price);
+}
+
 }  // namespace
 
 Price parse_price(const std::string& text) {
@@ -78,18 +92,15 @@ Price read_price(const Config& c) {
   }
 }
 
-void set_prices(Cluster& cluster, const std::vector<std::string>& texts) {
+void set_prices(Cluster& cluster, const Config& c) {
+  const std::vector<std::string> texts = c.texts("prices");
+  if (texts.empty()) return;
   std::vector<DeviceKind> kinds(cluster.kinds().begin(), cluster.kinds().end());
   for (DeviceKind& kind : kinds) kind.price = {};
-  std::vector<std::string> names;
-  for (const DeviceKind& kind : kinds) names.push_back(kind.name);
-  for (const std::string& text : texts) {
-    const auto [name, price] = kind_and_price(text);
-    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
-      throw InputError(fmt::format("\"{}\": {} has no device \"{}\"; its devices: {}", text,
-                                   cluster.name(), name, fmt::join(names, ", ")));
-    for (DeviceKind& kind : kinds)
-      if (name.empty() ? !kind.price.known() : kind.name == name) kind.price = parse_price(price);
+  try {
+    for (const std::string& text : texts) set_price(kinds, cluster.name(), text);
+  } catch (const InputError& error) {
+    throw c.error("prices", error.what());
   }
   for (std::size_t i = 0; i < kinds.size(); ++i)
     cluster.replace_kind(static_cast<Id>(i), std::move(kinds[i]));

@@ -25,10 +25,10 @@ std::string to_text(const Price& price);
 /// The key `price` of a device or a node; not known without it.
 Price read_price(const Config& c);
 
-/// Puts prices of devices in place of those that the platform states. A text is what every device
-/// costs, as in "2.49 USD/h", or what those of one kind cost, as in "RTX 4090: 0.35 USD/h". Throws
-/// InputError.
-void set_prices(Cluster& cluster, const std::vector<std::string>& texts);
+/// Puts the prices of a job, the list of texts `prices` of its section [cluster], in place of those
+/// that the platform states; without the key, leaves them. A text is what every device costs, as in
+/// "2.49 USD/h", or what those of one kind cost, as in "RTX 4090: 0.35 USD/h". Throws InputError.
+void set_prices(Cluster& cluster, const Config& c);
 
 /// What a job's devices cost together.
 struct Rent {

@@ -289,14 +289,6 @@ plan::Checkpoints checkpoints_of(const Config& train, const Job& job) {
       .every = static_cast<int>(job.train.save_every), .to = to(), .group = peer ? how.group : 1};
 }
 
-void price_cluster(const Config& c, const JobKeys& keys, Job& job) {
-  try {
-    cluster::set_prices(job.cluster, keys.prices);
-  } catch (const InputError& error) {
-    throw c.error("prices", error.what());
-  }
-}
-
 void fill_job(const Config& file, Job& job, bool to_plan) {
   JobKeys keys = read_keys(file);
   for (const std::string& section : file.names())
@@ -312,7 +304,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
     read_plan(file, keys, job);
   check_library(file, job);
   if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
-  if (!keys.prices.empty()) price_cluster(file.section("cluster"), keys, job);
+  cluster::set_prices(job.cluster, file.section("cluster"));
   check_countable(file.section("train"), job);
 
   job.train = std::move(keys.train);

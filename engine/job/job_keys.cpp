@@ -207,6 +207,7 @@ void read_train(const Config& c, JobKeys& keys) {
   t.save_every = c.integer("save_every", t.save_every, natural);
   t.data = c.text("data", "");
   t.split = choose<Split>(c, "split");
+  t.clients = static_cast<int>(c.integer("clients", 0, between(0, 1'000'000)));
   t.evaluate = c.texts("evaluate");
   t.out = c.text("out", "out");
   t.left_out = read_left_out(c);
@@ -275,8 +276,8 @@ JobKeys read_keys(const Config& file) {
   keys.cluster = cluster.text("name", std::nullopt);
   keys.world_size = cluster.maybe_integer("world_size", ranks);
   keys.devices = cluster.texts("devices");
+  cluster.texts("prices");  // known; cluster::set_prices reads it once there is a cluster
   keys.memory_reserve = cluster.maybe_bytes("memory_reserve", limits::reserve);
-  keys.prices = cluster.texts("prices");
   keys.profile = cluster.text("profile", "");
   keys.fabric = cluster::read_fabric(cluster.section("fabric"));
   keys.software = software::read_section(file.section("software"));

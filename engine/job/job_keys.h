@@ -18,7 +18,6 @@ struct JobKeys {
   std::optional<std::int64_t> world_size = {};
   std::vector<std::string> devices = {};
   std::optional<Bytes> memory_reserve = {};
-  std::vector<std::string> prices = {};
   cluster::FabricKeys fabric = {};
   model::ModelChanges model_changes = {};
   software::Software software = {};

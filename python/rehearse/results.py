@@ -302,11 +302,12 @@ def swept(answer: dict[str, Any]) -> "pandas.DataFrame":
     """The frame of sweep."""
     import pandas
 
-    rows, figures = [], {}
-    for point in answer["points"]:
+    rows, figures, frontier = [], {}, answer["frontier"]
+    for at, point in enumerate(answer["points"]):
         metrics = point.get("metrics", {})
         figures |= dict.fromkeys(metrics)
-        rows.append({**metrics, **{name: point.get(name) for name in ("refused", "failed")}, **point["point"]})
-    axes = list(answer["axes"])
-    columns = axes + [name for name in (*(figures or FIGURES[:1]), "refused", "failed") if name not in axes]
+        best = None if frontier is None else at in frontier
+        rows.append({**metrics, "frontier": best, **{name: point.get(name) for name in ("refused", "failed")}, **point["point"]})
+    axes, marked = list(answer["axes"]), [] if frontier is None else ["frontier"]
+    columns = axes + [name for name in (*(figures or FIGURES[:1]), *marked, "refused", "failed") if name not in axes]
     return typed(pandas.DataFrame(rows, columns=columns))

@@ -1,5 +1,6 @@
 """The studies: simulate, compare, goodput, plan, sweep."""
 
+import importlib.util
 import json
 import os
 import tempfile
@@ -113,6 +114,8 @@ def sweep(
     seeds: int | None = None,
     steps: int | None = None,
     precision: float | None = None,
+    by: str | Sequence[str] = (),
+    search: int = 0,
     folder: Path | None = None,
     jobs: int = 0,
     progress: Callable[[str], Any] | None = None,
@@ -127,12 +130,16 @@ def sweep(
     where: conditions that each point must satisfy, such as "method.pp * method.tp <= 8".
     what: what is asked about each point: "simulate", "plan", or "goodput" over a `duration`, in seconds or as in "54d".
     fidelity, seeds, steps, precision: as for `simulate`, but one seed unless stated.
+    by: a figure that decides which point is good, or several, such as ["step_s", "cost_per_billion_tokens"]; names are in docs/sweep.md.
+        The column `frontier` then says of each point whether none is preferable to it. One figure: whether it is the best.
+    search: points to compute at most, which an optimiser chooses to be good by `by`; 0: all. It needs the package optuna.
     folder: keeps the results. A sweep that was interrupted goes on with those in it. None: they are not kept.
     jobs: points computed at a time; 0: as many as the machine has cores.
     progress: called with a short text after each point.
 
-    Columns: the axes, the figures, `refused` with the reason why a point's job cannot run, and `failed` where the machine failed. Raises
-    InputError when the sweep is wrong.
+    Columns: the axes, the figures, `refused` with the reason why a point's job cannot run, and `failed` where the machine failed. A search
+    gives the points that are known. Raises InputError when the sweep is wrong, or when points are to be compared by costs in several
+    currencies.
     """
     time = f"{duration}s" if isinstance(duration, int | float) else duration
     options = {"what": what, "duration": time, "vary": vary, "where": list(where) or None}
@@ -140,11 +147,16 @@ def sweep(
     from_file = axes is None and scaling is None
     if from_file and (not isinstance(job, str | os.PathLike) or any(value is not None for value in options.values())):
         raise TypeError("sweep without axes and scaling takes the path of a SWEEP.toml, which states its options")
+    if search < 0:
+        raise ValueError(f"search: {search}: must be at least 0")
+    if search > 0 and importlib.util.find_spec("optuna") is None:
+        raise ModuleNotFoundError("a search needs the package optuna: pip install 'rehearse[search]'", name="optuna")
+    flags = {"jobs": jobs, "by": [by] if isinstance(by, str) else list(by), "search": search}
     with tempfile.TemporaryDirectory() as unkept:
-        kept = os.fspath(folder) if folder is not None else unkept
+        flags["folder"] = os.fspath(folder) if folder is not None else unkept
         if from_file:
-            answer = worker.ask("sweep_file", os.fspath(job), toml.settings(overrides), kept, jobs, progress=progress)
+            answer = worker.ask("sweep_file", os.fspath(job), toml.settings(overrides), flags, progress=progress)
         else:
             text = toml.document({**options, "scaling": scaling, "axes": axes}, "<sweep>")
-            answer = worker.ask("sweep_job", source_of(job, overrides), text, kept, jobs, progress=progress)
+            answer = worker.ask("sweep_job", source_of(job, overrides), text, flags, progress=progress)
     return results.swept(json.loads(answer))

@@ -23,7 +23,6 @@ ANSWERS = {
     "compare": _core.compare,
     "goodput": _core.goodput,
     "plan": _core.plan,
-    "sweep_job": _core.sweep_job,
 }
 
 
@@ -66,6 +65,18 @@ def ask(name: str, source: _core.Source | str, *arguments: Any, progress: Callab
                     pipe.close()
 
 
+def choose(state: str) -> str:
+    """What the optimiser of a search asks for. It runs in an interpreter that has the user's packages, which this process lacks."""
+    script = pathlib.Path(_core.data_dir()) / "search/suggest.py"
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
+        file.write(state)
+        file.flush()
+        ran = subprocess.run([sys.executable, script, file.name], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8")
+    if ran.returncode != 0:
+        raise errors.BackendError(f"the optimiser ended with status {ran.returncode}. It said:\n{ran.stderr.strip()[-2000:]}")
+    return ran.stdout
+
+
 def answer() -> None:
     """In the process: reads a question, and writes lines of JSON."""
     kill_when_the_parent_ends = 1
@@ -75,13 +86,19 @@ def answer() -> None:
     def tell(*words: Any) -> None:
         print(json.dumps(words), flush=True)
 
+    def progress(text: str) -> None:
+        tell("progress", text)
+
     name, source, *arguments = json.load(sys.stdin)
-    if name.startswith("sweep"):
-        arguments.append(lambda text: tell("progress", text))
     try:
         if name == "sweep_file":
-            tell("answer", _core.sweep_file(source, *arguments))
+            settings, flags = arguments
+            said = _core.sweep_file(source, settings, _core.SweepFlags(**flags), choose, progress)
+        elif name == "sweep_job":
+            text, flags = arguments
+            said = _core.sweep_job(_core.Source(*source), text, _core.SweepFlags(**flags), choose, progress)
         else:
-            tell("answer", ANSWERS[name](_core.Source(*source), *arguments))
+            said = ANSWERS[name](_core.Source(*source), *arguments)
+        tell("answer", said)
     except (errors.InputError, errors.ProgramError, errors.BackendError) as error:
         tell(type(error).__name__, str(error))

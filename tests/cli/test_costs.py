@@ -105,6 +105,14 @@ class Frontier(CliTestCase):
         self.assertRegex(said, r"^no point has step_s, cost_per_step: a device has no price \(docs/platforms.md\)\n2 points\n")
         self.assertNotIn("a billion tokens", self.rehearse("sweep", path, "-o", self.tmp / "out").stdout)
 
+    def test_costs_in_two_currencies_are_not_compared(self):
+        path = self.sweep('cluster.world_size = [1, 2]\ncluster.prices = [["1 USD/h"], ["2 EUR/h"]]')
+        out = ("-o", self.tmp / "out")
+        for by in (("cost_per_step",), ("step_s,cost_per_step",), ("cost_per_step", "--search", 4)):
+            self.refused("sweep", path, *out, "--by", *by, says=["a cost_per_step in EUR and in USD", "cluster.prices"])
+        self.assertEqual(len((self.tmp / "out/results.jsonl").read_text().splitlines()), 4, "the results are kept")
+        self.assertIn("the best 4 of 4 points", self.rehearse("sweep", path, *out).stdout)
+
     def test_plans_and_long_runs_have_costs(self):
         path = self.sweep("cluster.world_size = [2]", 'what = "plan"\n')
         (point,) = self.json("sweep", path, "-o", self.tmp / "plans")["points"]
@@ -154,9 +162,21 @@ method.recompute = [false, true]
         self.assertEqual(len({point["key"] for point in more["points"]}), 60)
         self.assertEqual((self.tmp / "some/results.jsonl").read_text().splitlines()[:40], lines)
 
+    def test_a_search_tries_failures_once_more(self):
+        path, out = self.sweep(axes='methods = ["ddp", "zero1", "zero3"]\n'), self.tmp / "out"
+        self.rehearse("sweep", path, "-o", out, "--search", 3)
+        rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+        del rows[1]["metrics"]
+        (out / "results.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in [rows[0], {**rows[1], "failed": "no memory"}, rows[2]])
+        )
+        again = self.json("sweep", path, "-o", out, "--search", 3)
+        self.assertEqual([("metrics" in point, "failed" in point) for point in again["points"]], [(True, False)] * 3)
+        self.assertEqual(len((out / "results.jsonl").read_text().splitlines()), 4)
+
     def test_what_excludes_a_search(self):
         out = ("-o", self.tmp / "out", "--search", 5)
-        self.refused("sweep", self.sweep('vary = "alone"\n'), *out, says=["--search", 'vary = "alone"'])
-        self.refused("sweep", self.sweep("[scaling]\ndevices = [1, 2]\n", 'methods = ["ddp"]'), *out, says=["--search", "[scaling]"])
+        self.refused("sweep", self.sweep('vary = "alone"\n'), *out, says=["search", 'vary = "alone"'])
+        self.refused("sweep", self.sweep("[scaling]\ndevices = [1, 2]\n", 'methods = ["ddp"]'), *out, says=["search", "[scaling]"])
         self.refused("sweep", self.sweep(), *out, "--shard", "1/2", says=["--search", "--shard"])
         self.refused("sweep", self.sweep(), "-o", self.tmp / "out", "--search", 0, says=["--search"])

@@ -3,8 +3,10 @@
 import inspect
 import pathlib
 import pickle
+import sys
 import typing
 import unittest
+from unittest import mock
 
 import numpy
 import pandas
@@ -256,6 +258,28 @@ class Sweep(PackageCase):
         self.assertEqual((list(frame["devices"]), list(frame["world_size"])), ([2, 4, 8], [2, 4, 8]))
         shares = [frame["step_s"][0] * 2 / (step * devices) for step, devices in zip(frame["step_s"], frame["devices"], strict=True)]
         numpy.testing.assert_allclose(frame["efficiency"], shares)
+
+    def test_the_frontier_and_a_search(self):
+        axes = {"cluster.world_size": [1, 2, 4], "cluster.prices": [["1 USD/h"], ["2 USD/h"]], "method.micro_batches": [1, 2]}
+        by = ["step_s", "cost_per_billion_tokens"]
+        frame = rehearse.sweep(TINY, axes, fidelity="analytic", by=by, folder=self.tmp / "all")
+        figures = frame[by].to_numpy()
+        for mine, best in zip(figures, frame["frontier"], strict=True):
+            self.assertEqual(best, not any((other <= mine).all() and (other < mine).any() for other in figures))
+        one = rehearse.sweep(TINY, axes, fidelity="analytic", by="step_s", folder=self.tmp / "all")
+        self.assertEqual(list(one["frontier"]), list(frame["step_s"] == frame["step_s"].min()))
+        self.assertNotIn("frontier", rehearse.sweep(TINY, axes, fidelity="analytic", folder=self.tmp / "all"))
+
+        some = rehearse.sweep(TINY, axes, fidelity="analytic", by=by, search=7, folder=self.tmp / "some")
+        self.assertEqual((len(frame), len(some)), (12, 7))
+        names = [*axes, *by]
+        self.assertLessEqual({str(row) for row in some[names].values}, {str(row) for row in frame[names].values})
+        with self.assertRaisesRegex(rehearse.InputError, r'^by: goodput: what = "simulate" ranks by step_s, '):
+            rehearse.sweep(TINY, axes, fidelity="analytic", by="goodput")
+        with self.assertRaisesRegex(ValueError, "search: -1: must be at least 0"):
+            rehearse.sweep(TINY, axes, search=-1)
+        with mock.patch.dict(sys.modules, optuna=None), self.assertRaisesRegex(ModuleNotFoundError, r"pip install 'rehearse\[search\]'"):
+            rehearse.sweep(TINY, axes, search=1)
 
 
 class Package(PackageCase):

@@ -16,6 +16,11 @@ using test::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+/// What a job states: the key `prices` with this list.
+void set_prices(Cluster& cluster, const std::string& list) {
+  cluster::set_prices(cluster, Config::parse("prices = " + list, "job.toml"));
+}
+
 /// Two nodes with a price of their own, and one whose devices have prices.
 Cluster three_nodes() {
   const std::string path = testing::TempDir() + "/priced.toml";
@@ -92,15 +97,17 @@ TEST(Prices, OneDeviceWithoutAPriceLeavesTheRentUnknown) {
 TEST(Prices, AJobReplacesThePlatforms) {
   Cluster c = three_nodes();
   const std::uint64_t before = c.hash();
-  set_prices(c, {"old: 0.25 USD/h", "1 USD/h (mine: ours)"});
+  set_prices(c, R"x(["old: 0.25 USD/h", "1 USD/h (mine: ours)"])x");
   EXPECT_DOUBLE_EQ(rent_of(c, std::vector<Id>{0, 4, 6}).per_hour, 1 + 1 + 0.25);
   EXPECT_EQ(c.kinds()[0].price.source, "mine: ours");
-  set_prices(c, {"old: 0.25 USD/h"});
+  set_prices(c, R"(["old: 0.25 USD/h"])");
   EXPECT_THAT(rent_of(c, std::vector<Id>{0}).unpriced, ElementsAre("fast"));
+  cluster::set_prices(c, Config::parse("", "job.toml"));
+  EXPECT_DOUBLE_EQ(rent_of(c, std::vector<Id>{6}).per_hour, 0.25) << "without the key";
   EXPECT_EQ(c.hash(), before) << "prices change no step time";
-  EXPECT_THAT(message_of<InputError>([&] { set_prices(c, {"older: 1 USD/h"}); }),
+  EXPECT_THAT(message_of<InputError>([&] { set_prices(c, R"(["older: 1 USD/h"])"); }),
               HasSubstr("has no device \"older\"; its devices: fast, old"));
-  set_prices(c, {"fast: 1 USD/h", "old: 1 EUR/h"});
+  set_prices(c, R"(["fast: 1 USD/h", "old: 1 EUR/h"])");
   EXPECT_THAT(message_of<InputError>([&] {
                 rent_of(c, std::vector<Id>{0, 6});
               }),
