@@ -33,6 +33,7 @@ std::string rare_keys(const model::ModelSpec& m) {
                                    {"logit cap", m.logit_cap}})
     if (value > 0) text += fmt::format(" {} {}", key, value);
   if (m.rope_theta != model::ModelSpec{}.rope_theta) text += fmt::format(" rope {}", m.rope_theta);
+  if (m.local_rope_theta > 0) text += fmt::format(" local rope {}", m.local_rope_theta);
   if (m.rope_scaling != model::RopeScaling{})
     text += fmt::format(" {} {} {} {}", m.rope_scaling.factor, m.rope_scaling.low,
                         m.rope_scaling.high, m.rope_scaling.positions);

@@ -64,9 +64,12 @@ struct Train {
   double clip = 0;              // largest allowed global gradient norm; 0: no clipping
   std::int64_t eval_every = 0;  // steps between evaluations; 0: only at the end
   std::int64_t eval_batches = 8;
-  std::int64_t save_every = 0;             // steps between checkpoints; 0: only at the end
-  std::string data = {};                   // folder of token shards
-  Split split = Split::iid;                // of `data`
+  std::int64_t save_every = 0;  // steps between checkpoints; 0: only at the end
+  std::string data = {};        // folder of token shards
+  Split split = Split::iid;     // of `data`
+  /// With Split::source: that inputs are dealt to. A round has as many of them as there are
+  /// data-parallel ranks, drawn anew. 0: one for each rank.
+  int clients = 0;
   std::vector<std::string> evaluate = {};  // further such folders, to measure losses on
   /// Positions [begin, end) of samples that each step draws besides the global batch and nobody
   /// trains: those of lost replicas. In order.

@@ -6,7 +6,32 @@
 
 namespace rehearse::job {
 
+namespace {
+
+void check_clients(const Config& train, const Job& job) {
+  const int clients = job.train.clients, ranks = job.plan.mesh.dp;
+  if (clients == 0) return;
+  const auto bad = [&](const std::string& why) {
+    return train.error("clients", fmt::format("{}: {}", clients, why));
+  };
+  if (job.train.split == Split::iid)
+    throw bad(
+        "clients without texts of their own are all alike; train.split = \"source\" gives them "
+        "texts");
+  if (clients < ranks)
+    throw bad(fmt::format("{} data-parallel ranks play a client each in a round; at least {}",
+                          ranks, ranks));
+  if (methods::strategy_named(job.plan.method).combines.graph)
+    throw bad(fmt::format(
+        "a rank plays one client after another, so all must begin a round with equal weights; "
+        "with method \"{}\" ranks never have equal ones",
+        job.plan.method));
+}
+
+}  // namespace
+
 void check_split(const Config& train, const Job& job) {
+  check_clients(train, job);
   if (job.train.split == Split::iid) return;
   const auto bad = [&](const std::string& why) { return train.error("split", why); };
   if (methods::planned(job.plan.method) || job.adaptive.balance_every > 0)

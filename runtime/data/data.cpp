@@ -68,9 +68,10 @@ Data::Data(DataSettings settings)
   if (const std::vector<std::string> files = files_of(settings_.path, "val"); !files.empty())
     validation_ = std::make_unique<Shards>(files, settings_.seq_len);
   const nlohmann::json manifest = manifest_of(settings_.path);
-  if (!settings_.clients.empty())
+  if (!settings_.clients.samples.empty())
     sources_.emplace(settings_.clients, files_of(settings_.path, "train"), train_, manifest,
-                     fmt::format("{} = \"{}\"", settings_.key, settings_.path));
+                     fmt::format("{} = \"{}\"", settings_.key, settings_.path),
+                     hash(settings_.seed, order_stream));
   if (const auto vocab = manifest.find("vocab_size");
       manifest.is_object() && vocab != manifest.end() && vocab->is_number_integer() &&
       vocab->get<std::int64_t>() > settings_.vocab)
@@ -143,7 +144,7 @@ void Data::training(std::int64_t step, std::int64_t first, int samples, std::int
     const std::int64_t sample = sample_at(step, first + i);
     const std::uint64_t order = hash(settings_.seed, order_stream);
     const std::int64_t window =
-        sources_ ? sources_->window(step, first + i, order)
+        sources_ ? sources_->window(step, first + i)
                  : permute(sample % windows, windows, hash(order, sample / windows));
     fill(train_, window, hash(hash(settings_.seed, mask_stream), sample),
          tokens + std::int64_t{i} * settings_.seq_len,
@@ -157,6 +158,10 @@ void Data::validation(std::int64_t first, int samples, std::int64_t* tokens,
     fill(*validation_, (first + i) % validation_->windows(), hash(validation_stream, first + i),
          tokens + std::int64_t{i} * settings_.seq_len,
          labels + std::int64_t{i} * settings_.seq_len);
+}
+
+std::vector<std::int64_t> Data::drawn_clients(std::int64_t step) const {
+  return sources_ ? sources_->drawn(step) : std::vector<std::int64_t>{};
 }
 
 std::int64_t Data::training_labels(std::int64_t step) const {

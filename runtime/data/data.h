@@ -29,9 +29,8 @@ struct DataSettings {
   /// Positions [begin, end) of samples that are drawn but that nobody trains: those of lost
   /// replicas. In order. `global_batch` does not count them.
   std::vector<std::pair<int, int>> left_out = {};
-  /// [data-parallel rank]: its samples of a global batch, if each rank draws them from its own
-  /// inputs of data/prepare.py (sources.h). Empty: all draw from all text.
-  std::vector<int> clients = {};
+  /// Who draws from its own inputs of data/prepare.py. Without samples: all draw from all text.
+  Clients clients = {};
 };
 
 /// Label of a position without one; torch's cross_entropy ignores it too.
@@ -51,6 +50,10 @@ class Data {
   /// used up.
   void validation(std::int64_t first, int samples, std::int64_t* tokens,
                   std::int64_t* labels) const;
+
+  /// The client that each data-parallel rank plays in a step, where they are drawn anew each round
+  /// (sources.h); else nothing.
+  std::vector<std::int64_t> drawn_clients(std::int64_t step) const;
 
   /// Number of labels in all samples of a step, at least 1. The step's loss is divided by it.
   std::int64_t training_labels(std::int64_t step) const;

@@ -49,8 +49,10 @@ std::vector<std::string> names_of_inputs(const nlohmann::json& manifest) {
 
 }  // namespace
 
-Sources::Sources(const std::vector<int>& samples, const std::vector<std::string>& files,
-                 const Shards& shards, const nlohmann::json& manifest, const std::string& where) {
+Sources::Sources(const Clients& clients, const std::vector<std::string>& files,
+                 const Shards& shards, const nlohmann::json& manifest, const std::string& where,
+                 std::uint64_t seed)
+    : drawn_(clients.count > 0), round_(clients.round), seed_(seed) {
   const std::vector<std::string> names = names_of_inputs(manifest);
   const auto input_of = inputs_of(files, manifest, names.size());
   if (!input_of)
@@ -63,19 +65,23 @@ Sources::Sources(const std::vector<int>& samples, const std::vector<std::string>
   inputs.erase(std::ranges::unique(inputs).begin(), inputs.end());
   std::vector<std::string> there;
   for (const std::size_t input : inputs) there.push_back(names[input]);
-  if (inputs.size() < samples.size())
+  const std::string who = drawn_ ? "client" : "data-parallel rank";
+  const std::size_t count =
+      drawn_ ? static_cast<std::size_t>(clients.count) : clients.samples.size();
+  if (inputs.size() < count)
     throw InputError(fmt::format(
-        "train.split: \"source\": {} has training text of {} input{} ({}) for {} data-parallel "
-        "ranks; at most {} rank{}, or \"iid\"",
-        where, inputs.size(), inputs.size() == 1 ? "" : "s", fmt::join(there, ", "), samples.size(),
-        inputs.size(), inputs.size() == 1 ? "" : "s"));
-  std::int64_t begin = 0;
-  for (std::size_t client = 0; client < samples.size(); ++client) {
+        "train.{}: {} has training text of {} input{} ({}) for {} {}s; at most {} {}{}{}",
+        drawn_ ? "clients" : "split: \"source\"", where, inputs.size(),
+        inputs.size() == 1 ? "" : "s", fmt::join(there, ", "), count, who, inputs.size(),
+        drawn_ ? "client" : "rank", inputs.size() == 1 ? "" : "s", drawn_ ? "" : ", or \"iid\""));
+  for (std::int64_t begin = 0; const int samples : clients.samples) {
+    ranks_.push_back({.begin = begin, .samples = samples});
+    begin += samples;
+  }
+  for (std::size_t client = 0; client < count; ++client) {
     Client& one = clients_.emplace_back();
-    one.begin = begin, one.samples = samples[client];
-    begin += one.samples;
     std::vector<std::string> own;
-    for (std::size_t i = client; i < inputs.size(); i += samples.size()) {
+    for (std::size_t i = client; i < inputs.size(); i += count) {
       own.push_back(there[i]);
       for (std::size_t file = 0; file < files.size(); ++file)
         if ((*input_of)[file] == inputs[i])
@@ -84,19 +90,36 @@ Sources::Sources(const std::vector<int>& samples, const std::vector<std::string>
     for (const auto& [first, end] : one.parts) one.windows += end - first;
     if (one.windows == 0)
       throw InputError(fmt::format(
-          "train.split: \"source\": {}: data-parallel rank {} has the text of {}, which is shorter "
-          "than a sample (train.seq_len); give it more text, or use \"iid\"",
-          where, client, fmt::join(own, ", ")));
+          "train.split: \"source\": {}: {} {} has the text of {}, which is shorter than a sample "
+          "(train.seq_len); give it more text, or use \"iid\"",
+          where, who, client, fmt::join(own, ", ")));
   }
 }
 
-std::int64_t Sources::window(std::int64_t step, std::int64_t place, std::uint64_t order) const {
-  const auto behind = std::ranges::upper_bound(clients_, place, {}, &Client::begin);
-  const Client& one = *std::prev(behind);
-  const std::int64_t sample = step * one.samples + place - one.begin;
-  const auto client = static_cast<std::uint64_t>(std::prev(behind) - clients_.begin());
-  std::int64_t at =
-      permute(sample % one.windows, one.windows, hash(hash(order, client), sample / one.windows));
+std::int64_t Sources::player(std::int64_t rank, std::int64_t round) const {
+  constexpr std::uint64_t draw_stream = 0x64726177;
+  return permute(rank, std::ssize(clients_), hash(hash(seed_, draw_stream), round));
+}
+
+std::vector<std::int64_t> Sources::drawn(std::int64_t step) const {
+  std::vector<std::int64_t> out;
+  for (std::int64_t rank = 0; drawn_ && rank < std::ssize(ranks_); ++rank)
+    out.push_back(player(rank, step / round_));
+  return out;
+}
+
+std::int64_t Sources::window(std::int64_t step, std::int64_t place) const {
+  const auto rank = std::prev(std::ranges::upper_bound(ranks_, place, {}, &Rank::begin));
+  std::int64_t client = rank - ranks_.begin(), round = 0;
+  if (drawn_) {
+    round = step / round_, step %= round_;
+    client = player(client, round);
+  }
+  const Client& one = clients_[static_cast<std::size_t>(client)];
+  std::uint64_t order = hash(seed_, client);
+  if (drawn_) order = hash(order, round);
+  const std::int64_t sample = step * rank->samples + place - rank->begin;
+  std::int64_t at = permute(sample % one.windows, one.windows, hash(order, sample / one.windows));
   for (const auto& [first, end] : one.parts) {
     if (at < end - first) return first + at;
     at -= end - first;

@@ -6,6 +6,10 @@
 //
 // Inputs without training text do not count. Of a client's windows, each is drawn once an epoch of
 // that client, in an order of its own.
+//
+// With more clients than ranks (train.clients), the ranks play others in each round: as many as
+// there are ranks, drawn without replacement (McMahan et al., AISTATS 2017, algorithm 1: a random
+// set of max(C K, 1) clients). A client that is drawn begins with its first epoch, in a new order.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -17,25 +21,43 @@
 
 namespace rehearse::runtime {
 
+/// Who draws from its own inputs.
+struct Clients {
+  std::vector<int> samples = {};  // of each data-parallel rank in a global batch, in their order
+  int count = 0;                  // of clients; 0: each rank is one
+  std::int64_t round = 1;         // steps for which a rank plays the same client of `count`
+};
+
 class Sources {
  public:
-  /// `samples`: of each client in a global batch, in their order there. `files`: those of `shards`.
-  /// `manifest`: says which input each shard is of. `where`: the key and the folder, for messages.
-  /// Throws InputError when the manifest does not say that, when inputs are fewer than clients, or
-  /// when a client's text is shorter than a sample.
-  Sources(const std::vector<int>& samples, const std::vector<std::string>& files,
-          const Shards& shards, const nlohmann::json& manifest, const std::string& where);
+  /// `files`: those of `shards`. `manifest`: says which input each shard is of. `where`: the key
+  /// and the folder, for messages. `seed`: of the orders and draws. Throws InputError when the
+  /// manifest does not say that, when inputs are fewer than clients, or when a client's text is
+  /// shorter than a sample.
+  Sources(const Clients& clients, const std::vector<std::string>& files, const Shards& shards,
+          const nlohmann::json& manifest, const std::string& where, std::uint64_t seed);
 
-  /// The window of the sample at a place of a step's global batch. `order`: chooses the order.
-  std::int64_t window(std::int64_t step, std::int64_t place, std::uint64_t order) const;
+  /// The window of the sample at a place of a step's global batch.
+  std::int64_t window(std::int64_t step, std::int64_t place) const;
+  /// The client that each rank plays in a step, if they are drawn; else nothing.
+  std::vector<std::int64_t> drawn(std::int64_t step) const;
 
  private:
-  struct Client {
+  struct Rank {
     std::int64_t begin = 0, samples = 0;  // its places in a global batch
+  };
+  struct Client {
     std::int64_t windows = 0;
     std::vector<std::pair<std::int64_t, std::int64_t>> parts = {};  // first window, behind the last
   };
-  std::vector<Client> clients_;
+  /// The client that a rank plays in a round of `drawn`.
+  std::int64_t player(std::int64_t rank, std::int64_t round) const;
+
+  std::vector<Rank> ranks_ = {};
+  std::vector<Client> clients_ = {};
+  bool drawn_;
+  std::int64_t round_;
+  std::uint64_t seed_;
 };
 
 }  // namespace rehearse::runtime

@@ -28,12 +28,19 @@ DataSettings settings_of(const job::Job& job, const std::string& key, const std:
 
 }  // namespace
 
+Clients clients_of(const job::Job& job) {
+  if (job.train.split == job::Split::iid) return {};
+  Clients clients{.count = job.train.clients,
+                  .round = job.plan.exchange.averaging.local_steps.value_or(1)};
+  for (int rank = 0; rank < job.plan.mesh.dp; ++rank)
+    clients.samples.push_back(job.plan.samples(rank) * job.plan.schedule.micro_batches);
+  return clients;
+}
+
 EvaluationData::EvaluationData(const job::Job& job)
     : own([&] {
         DataSettings settings = settings_of(job, "train.data", job.train.data);
-        if (job.train.split == job::Split::source)
-          for (int rank = 0; rank < job.plan.mesh.dp; ++rank)
-            settings.clients.push_back(job.plan.samples(rank) * job.plan.schedule.micro_batches);
+        settings.clients = clients_of(job);
         return settings;
       }()) {
   for (const std::string& folder : job.train.evaluate) {

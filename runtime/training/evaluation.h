@@ -20,6 +20,10 @@ struct Losses {
   std::vector<std::pair<std::string, double>> others = {};  // by folder of train.evaluate
 };
 
+/// Who draws from its own inputs in a job's training. A round of clients is what lies between two
+/// exchanges of weights; where gradients are exchanged, a step.
+Clients clients_of(const job::Job& job);
+
 /// What losses are measured on.
 struct EvaluationData {
   /// Throws InputError for a folder that Data refuses, or one of train.evaluate that has no

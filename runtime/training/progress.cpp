@@ -199,6 +199,7 @@ void Progress::tell(std::int64_t step, PendingStep told) {
   if (seconds > 0) row["step_time_s"] = seconds, row["tokens_per_s"] = tokens / seconds;
   if (mfu > 0) row["mfu"] = mfu;
   if (!std::isnan(norm)) row["grad_norm"] = norm;
+  if (auto clients = data_.drawn_clients(step); !clients.empty()) row["clients"] = clients;
   write(row);
   std::string text = fmt::format("step {}/{}  loss {:.4f}", step + 1, job_.train.steps, loss);
   if (seconds > 0)

@@ -106,6 +106,28 @@ class FedAvg(TrainingCase):
         one, other = (self.run_of("simulate", **keys, **more)["step_time_s"] for more in ({}, {"train.split": "source"}))
         self.assertEqual(one, other)
 
+    def test_ranks_play_other_clients_in_each_round(self):
+        """Five clients, two ranks: C = 0.4."""
+        data = self.by_source(*("\n\n".join(f"{word} {n % 7} {word[::-1]}" * 9 for n in range(200)) for word in "ab cd ef gh ij".split()))
+        keys = {"train.data": data, "train.split": "source", "train.clients": 5, "train.steps": 6 * ROUND, "train.warmup_steps": 0}
+        whole = self.run_of("train", out="drawn", **keys)["losses"]
+        rows = [json.loads(line) for line in (self.tmp / "drawn/metrics.jsonl").read_text().splitlines()]
+        played = [row["clients"] for row in rows if "loss" in row]
+        for begin in range(0, 6 * ROUND, ROUND):
+            self.assertEqual(played[begin : begin + ROUND], [played[begin]] * ROUND)
+        drawn = {tuple(clients) for clients in played}
+        self.assertGreater(len(drawn), 2)
+        for clients in drawn:
+            self.assertEqual(len(set(clients) & set(range(5))), 2)
+        self.assertNotEqual(whole, self.run_of("train", out="dealt", **keys | {"train.clients": ""})["losses"])
+        # A draw depends on nothing but the seed and the round, so a run that goes on in mid-round draws the same.
+        self.run_of("train", out="some", **keys | {"train.steps": 2 * ROUND + 1, "train.save_every": 2 * ROUND + 1})
+        self.assertEqual(self.run_of("train", "--resume", out="some", **keys)["losses"], whole[2 * ROUND + 1 :])
+        # Rounds of one step, in which gradients are exchanged: federated SGD.
+        self.run_of("train", method="ddp", out="sgd", **keys)
+        rows = [json.loads(line) for line in (self.tmp / "sgd/metrics.jsonl").read_text().splitlines()]
+        self.assertGreater(len({tuple(row["clients"]) for row in rows if "loss" in row}), 6)
+
     def test_refusals(self):
         def refused(*words, says, command="simulate", ranks=()):
             given = [word for key in ("method.name=fedavg", *words) for word in ("--set", key)]
@@ -117,6 +139,8 @@ class FedAvg(TrainingCase):
         refused("method.precision=fp16", says=["method.precision", "bf16"])
         refused("train.clip=1", says=["train.clip", "no common norm"])
         refused("method.offload=optimizer", says=["method.offload", "must be none"])
+        refused("train.clients=4", says=["train.clients", "4: clients without texts", 'train.split = "source"'])
+        refused("train.split=source", "train.clients=1", "method.dp=2", says=["train.clients", "at least 2"])
         refused("train.split=client", says=["train.split", "iid", "source"])
         train = {"command": "train", "ranks": ("--nproc", 3)}
         refused("train.steps=11", **train, says=["method.local_steps: 12", "train.steps = 11", "at most 11"])
@@ -127,4 +151,9 @@ class FedAvg(TrainingCase):
             *("train.split=source", f"train.data={data}", "method.dp=3", "train.global_batch=6"),
             **few,
             says=["training text of 2 inputs (0.txt, 1.txt) for 3 data-parallel ranks", "at most 2 ranks"],
+        )
+        refused(
+            *("train.split=source", f"train.data={data}", "method.dp=2", "train.clients=3"),
+            **train,
+            says=["train.clients", "2 inputs (0.txt, 1.txt) for 3 clients", "at most 2 clients"],
         )

@@ -14,6 +14,7 @@
 #include "runtime/checkpoints/checkpoint_reader.h"
 #include "runtime/execution/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
+#include "runtime/training/evaluation.h"
 
 namespace rehearse::runtime {
 
@@ -119,10 +120,6 @@ reference::Weights weights_of(const std::string& checkpoint, const model::ModelS
 }
 
 Data data_of(const job::Job& job) {
-  std::vector<int> clients;
-  if (job.train.split == job::Split::source)
-    for (int worker = 0; worker < job.plan.mesh.dp; ++worker)
-      clients.push_back(job.plan.samples(worker) * job.plan.schedule.micro_batches);
   return Data(
       {.path = job.train.data,
        .objective = job.model.family == model::Family::bert ? Objective::masked : Objective::causal,
@@ -130,7 +127,7 @@ Data data_of(const job::Job& job) {
        .global_batch = job.plan.schedule.global_batch,
        .vocab = job.model.vocab,
        .seed = job.train.seed,
-       .clients = clients});
+       .clients = clients_of(job)});
 }
 
 ReferenceOptimizer::ReferenceOptimizer(const job::Job& job) : job_(job) {

@@ -1,5 +1,6 @@
-// Federated averaging (McMahan et al., AISTATS 2017, algorithm 1) with all clients in every round.
-// Data-parallel ranks are clients; servers, on ranks of their own, keep nothing between rounds.
+// Federated averaging (McMahan et al., AISTATS 2017, algorithm 1). Data-parallel ranks are clients,
+// with train.clients others in each round; servers, on ranks of their own, keep nothing between
+// rounds.
 //
 //   client    H local steps | weights x n_k / n |                    | new weights | H local steps
 //   push.s                                      | to server s |

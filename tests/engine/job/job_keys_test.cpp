@@ -125,6 +125,7 @@ const std::map<std::string, Words> out_of_range = {
     {"train.min_lr", {"-1", "1"}},
     {"train.clip", {"-1"}},
     {"train.eval_every", {"-1", "99999999999"}},
+    {"train.clients", {"-1", "99999999999"}},
     {"train.eval_batches", {"0", "99999999999"}},
     {"train.save_every", {"-1", "99999999999"}},
     {"train.left_out", {"[-1, 1]", "[1, 99999999999]"}},

@@ -179,6 +179,18 @@ TEST(Job, TextBySourceStaysWithItsRanks) {
               HasSubstr("lost replicas"));
 }
 
+TEST(Job, RanksPlayMoreClients) {
+  const std::string source = "train.split=source";
+  EXPECT_EQ(parse({source}).train.clients, 0);
+  EXPECT_EQ(parse({source, "train.clients=40"}).train.clients, 40);
+  EXPECT_THAT(error_of({"train.clients=9"}),
+              HasSubstr("train.clients\": 9: clients without texts of their own are all alike"));
+  EXPECT_THAT(error_of({source, "train.clients=31"}),
+              HasSubstr("31: 32 data-parallel ranks play a client each in a round; at least 32"));
+  EXPECT_THAT(error_of({source, "method.name=d-psgd", "train.clients=99"}),
+              HasSubstr("with method \"d-psgd\" ranks never have equal ones"));
+}
+
 TEST(Job, DevicesAreChosenByNameNodeOrKind) {
   const Job v100 = parse({"cluster.devices=[\"V100 PCIe 32GB\"]"});
   EXPECT_EQ(v100.plan.mesh.dp, 8);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -79,7 +80,7 @@ class SourcesTest : public DataTest {
   }
   DataSettings of(std::vector<int> clients, int length = 8) const {
     DataSettings out = settings(std::accumulate(clients.begin(), clients.end(), 0));
-    out.clients = std::move(clients), out.seq_len = length;
+    out.clients.samples = std::move(clients), out.seq_len = length;
     return out;
   }
 };
@@ -109,7 +110,53 @@ TEST_F(SourcesTest, AClientReadsItsInputsAloneAndEachWindowOnceAnEpoch) {
   }
 }
 
+TEST_F(SourcesTest, RanksPlayOtherClientsInEachRound) {
+  DataSettings drawn = of({3, 1});
+  drawn.clients.count = 4, drawn.clients.round = 5;
+  const Data data(drawn);
+  const std::vector<std::size_t> windows{4, 5, 13, 7};
+  constexpr int rounds = 600;
+  std::map<std::vector<std::int64_t>, int> sets;
+  std::map<std::int64_t, std::set<std::vector<std::int64_t>>> orders;  // by client
+  std::vector<std::int64_t> tokens(8), labels(8);
+  for (int round = 0; round < rounds; ++round) {
+    const std::vector<std::int64_t> players = data.drawn_clients(5L * round);
+    ASSERT_EQ(players.size(), 2U);
+    EXPECT_NE(players[0], players[1]);
+    ++sets[players];
+    std::vector<std::vector<std::int64_t>> seen(2);
+    for (int step = 5 * round; step < 5 * round + 5; ++step) {
+      EXPECT_EQ(data.drawn_clients(step), players);
+      for (int place = 0; place < 4; ++place) {
+        data.training(step, place, 1, tokens.data(), labels.data());
+        const std::size_t rank = place < 3 ? 0 : 1;
+        EXPECT_EQ(tokens[0] / 70, players[rank]);
+        seen[rank].push_back(tokens[0]);
+      }
+    }
+    // A client begins with an epoch of its own: no window twice before all were read once.
+    for (const std::size_t rank : {0, 1}) {
+      const std::size_t own = windows[static_cast<std::size_t>(players[rank])];
+      if (players[rank] == 2) continue;  // its second shard begins as the first one does
+      const std::size_t epoch = std::min(own, seen[rank].size());
+      const auto end = seen[rank].begin() + static_cast<std::ptrdiff_t>(epoch);
+      EXPECT_EQ(std::set<std::int64_t>(seen[rank].begin(), end).size(), epoch);
+      orders[players[rank]].insert(seen[rank]);
+    }
+  }
+  // Of 12 pairs in order, each is drawn 50 times on average; the standard deviation is 6.8.
+  EXPECT_EQ(sets.size(), 12U);
+  for (const auto& [players, times] : sets) EXPECT_NEAR(times, rounds / 12, 27);
+  for (const auto& [client, all] : orders) EXPECT_GT(all.size(), 100U) << client;
+  EXPECT_TRUE(Data(of({3, 1})).drawn_clients(0).empty());
+}
+
 TEST_F(SourcesTest, RefusesDataThatDoesNotFit) {
+  DataSettings many = of({1, 1});
+  many.clients.count = 5;
+  EXPECT_THAT(message(many), testing::AllOf(HasSubstr("train.clients: "),
+                                            HasSubstr("4 inputs (a.txt, b, c, d) for 5 clients"),
+                                            HasSubstr("at most 4 clients")));
   EXPECT_THAT(message(of({1, 1, 1, 1, 1})),
               testing::AllOf(HasSubstr("training text of 4 inputs (a.txt, b, c, d) for 5 data-"),
                              HasSubstr("at most 4 ranks")));

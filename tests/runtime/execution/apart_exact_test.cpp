@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tests/runtime/apart.h"
 
@@ -165,6 +166,32 @@ TEST(ApartRuns, ClientsTrainOnTheirOwnTexts) {
   EXPECT_LE(worst_difference(weights, reference.mean.weights).first, tolerance);
   EXPECT_GT(worst_difference(weights_of(mixed.checkpoint, job.model), weights).first,
             100 * tolerance);
+}
+
+// Two ranks play other clients of three in each round, and so do the emulation's workers.
+TEST(ApartRuns, RanksPlayTheClientsThatAreDrawn) {
+  const ScratchFolder data, out;
+  write_data(data);
+  std::filesystem::copy_file(data.file("tiny_train_000.bin"), data.file("tiny_train_002.bin"));
+  write_text(data.file("manifest.json"), R"({"inputs": [{}, {}, {}],
+    "train": {"shards": [{"file": "tiny_train_000.bin", "input": 0},
+                         {"file": "tiny_train_001.bin", "input": 1},
+                         {"file": "tiny_train_002.bin", "input": 2}]}})");
+  plan::Plan plan{.method = "fedavg",
+                  .mesh = {.dp = 2},
+                  .schedule = {.global_batch = 8, .shares = {5, 3}},
+                  .exchange = {.averaging = {.local_steps = 2}}};
+  plan.optimizer = plan::Optimizer::sgd;
+  job::Job job = small_job(plan, data.path(), out.path());
+  job.train.split = job::Split::source;
+  job.train.clients = 3;
+  job.train.steps = 8;
+  const TrainedRun run = train_in_processes(job);
+  if (HasFailure()) return;
+  const reference::Weights weights = weights_of(run.checkpoint, job.model);
+  EXPECT_LE(worst_difference(weights, train_apart(job).mean.weights).first, tolerance);
+  job.train.clients = 0;  // other texts are other weights
+  EXPECT_GT(worst_difference(weights, train_apart(job).mean.weights).first, 100 * tolerance);
 }
 
 // Gossip keeps ranks together: closer the more neighbours they have, and nearer than without, where
