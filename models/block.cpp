@@ -63,7 +63,7 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
   z.score_scale = score_scale(model);
   z.attention_cap = model.attention_cap;
   z.logit_cap = model.logit_cap;
-  if (z.llama) z.rotary = rotary_of(model);
+  if (z.llama) z.rotary = rotary_of(model, s.layer);
   // A window that holds the whole sequence needs no mask.
   z.window = attended(model, s.layer) < model.seq_len ? model.window : 0;
   return z;

@@ -88,12 +88,14 @@ double divisor(const model::ModelSpec& model, int i, double frequency) {
 
 }  // namespace
 
-Rotary rotary_of(const model::ModelSpec& model) {
-  const model::RopeScaling& scaling = model.rope_scaling;
-  Rotary rotary{.factor = static_cast<float>(rope_attention(scaling))};
+Rotary rotary_of(const model::ModelSpec& model, int layer) {
+  const bool local = model.local_rope_theta > 0 && has_window(model, layer);
+  const double theta = local ? model.local_rope_theta : model.rope_theta;
+  Rotary rotary{.factor = local ? 1 : static_cast<float>(rope_attention(model.rope_scaling))};
   for (int i = 0; i < model.head_dim / 2; ++i) {
-    const double frequency = std::pow(model.rope_theta, -2.0 * i / model.head_dim);
-    rotary.frequencies.push_back(static_cast<float>(frequency / divisor(model, i, frequency)));
+    const double frequency = std::pow(theta, -2.0 * i / model.head_dim);
+    rotary.frequencies.push_back(
+        static_cast<float>(local ? frequency : frequency / divisor(model, i, frequency)));
   }
   return rotary;
 }

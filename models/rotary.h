@@ -11,12 +11,12 @@
 namespace rehearse::models {
 
 /// `frequencies`: radians a token, one for each pair of a head: theta^(-2 i / head_dim), scaled as
-/// the model says. `factor`: of what is rotated (model::rope_attention).
+/// the model says for the layer. `factor`: of what is rotated (model::rope_attention).
 struct Rotary {
   std::vector<float> frequencies = {};
   float factor = 1;
 };
-Rotary rotary_of(const model::ModelSpec& model);
+Rotary rotary_of(const model::ModelSpec& model, int layer = 0);
 
 enum class Turn : std::uint8_t { forward, back };
 /// Rotates each head of x (B, T, heads, head_dim) in place by the batch's positions and multiplies

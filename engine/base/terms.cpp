@@ -36,13 +36,13 @@ const std::vector<Term> families = {
     {{"qwen"},
      "this family's config.json is read from Qwen 2 on: model_type is \"qwen2\", as in Qwen 2.5"},
     {{"gemma"},
-     "Gemma 2 is read (\"gemma2\") and comes as gemma2-2b, gemma2-9b and gemma2-27b; of the first "
-     "Gemma, config.json is not read, and a model file can have its layers: activation = "
-     "\"geglu\", "
-     "norm_offset and scaled_embedding"},
-    {{"gemma3", "gemma3n", "gemma4"},
-     "its rotary positions of two bases, one for layers with a window, are not modelled; "
-     "\"gemma2\" is read"},
+     "it comes as gemma-2b and gemma-7b, Gemma 2 as gemma2-2b, gemma2-9b and gemma2-27b, Gemma 3 "
+     "as gemma3-1b, gemma3-4b, gemma3-12b and gemma3-27b"},
+    {{"gemma3"},
+     "its text model is read, from a file that has the keys of text_config alone "
+     "(\"gemma3_text\"), and comes as gemma3-4b, gemma3-12b and gemma3-27b; its vision tower is "
+     "not modelled"},
+    {{"gemma3n", "gemma4"}, "its layers differ from Gemma 3's, which is read (\"gemma3_text\")"},
     {{"phi"},
      "its attention and feed-forward beside each other, with partial rotary embeddings, are not "
      "modelled"},

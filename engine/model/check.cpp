@@ -42,6 +42,11 @@ void check_positions(const ModelSpec& m) {
   const bool llama = m.family == Family::llama;
   require(m.rope_theta >= 1 && m.rope_theta <= 1e9, m, "rope_theta", m.rope_theta,
           "must be at least 1 and at most 1e9");
+  const double local = m.local_rope_theta;
+  require(local == 0 || (local >= 1 && local <= 1e9), m, "local_rope_theta", local,
+          "must be at least 1 and at most 1e9, or 0: rope_theta");
+  require(local == 0 || m.window > 0, m, "local_rope_theta", local,
+          "is of layers with a window, so window must be stated");
   const RopeScaling& scaling = m.rope_scaling;
   require(llama || (m.rope_theta == ModelSpec{}.rope_theta && scaling == RopeScaling{}), m,
           "rope_theta", m.rope_theta, "is of rotary positions, which only llama has");

@@ -1,5 +1,5 @@
 // Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, Qwen2Config,
-// Qwen3Config, Phi3Config and Gemma2Config.
+// Qwen3Config, Phi3Config, GemmaConfig, Gemma2Config and Gemma3TextConfig.
 #include "engine/model/config_json.h"
 
 #include <fmt/format.h>
@@ -103,13 +103,13 @@ double yarn_attention(double factor, double weight) {
   return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
 }
 
-/// How the frequencies are scaled. `longest`: max_position_embeddings. `before`: tokens of the
-/// sequences before the stretch, as the file states them beside the rotary keys; 0: it does not.
-void read_scaling(Keys& rope, const std::string& name, int longest, int before, RopeScaling& out) {
+/// How the frequencies are scaled. `longest`: max_position_embeddings. `first`: as in
+/// read_frequencies.
+void read_scaling(Keys& rope, const std::string& name, int longest, int first, RopeScaling& out) {
   using Type = RopeScaling::Type;
   out.type = name == "su" ? Type::longrope : *from_name<Type>(name);
   if (out.type != Type::linear)
-    out.positions = before > 0 ? before : rope.count("original_max_position_embeddings", longest);
+    out.positions = first > 0 ? first : rope.count("original_max_position_embeddings", longest);
   const bool by_length = out.type == Type::yarn || out.type == Type::longrope;
   if (rope.has("factor") || !by_length)
     out.factor = rope.number("factor");
@@ -134,33 +134,54 @@ void read_scaling(Keys& rope, const std::string& name, int longest, int before, 
   }
 }
 
-/// The base of the frequencies, and how they are scaled: in one object "rope_parameters" since
-/// transformers 5, in two keys before.
+/// What the file says about rotary positions in one object.
+Keys rotary_keys(Keys& file, const std::string& where, const char* key) {
+  return {file.at(key), fmt::format("{}: {}", where, key)};
+}
+
+/// The base of the frequencies, and how they are scaled. `first`: tokens of the sequences before
+/// the stretch, as the file states them beside the rotary keys; 0: it does not.
+void read_frequencies(Keys& rope, bool phi, int first, ModelSpec& m) {
+  m.rope_theta = rope.number("rope_theta", m.rope_theta);
+  const char* const name = rope.has("rope_type") ? "rope_type" : "type";
+  rope.must_be(name, {"default", "llama3", "yarn", "linear", "longrope", "su"});
+  rope.must_be("partial_rotary_factor", {1.0});
+  std::string type = rope.text(name, "default");
+  if (phi && type == "yarn") type = "longrope";  // its name in the first files of Phi 3
+  if (type != "default") read_scaling(rope, type, m.seq_len, first, m.rope_scaling);
+}
+
+/// Rotary positions: in one object "rope_parameters" since transformers 5, in two keys before. An
+/// object may have one for layers with a window and one for the others.
 void read_rotary(Keys& file, const std::string& where, bool phi, ModelSpec& m) {
   m.rope_theta = file.number("rope_theta", m.rope_theta);
+  if (file.has("rope_local_base_freq")) m.local_rope_theta = file.number("rope_local_base_freq");
+  const int first = file.count("original_max_position_embeddings", phi ? 4096 : 0);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!file.has(key)) continue;
-    Keys rope(file.at(key), fmt::format("{}: {}", where, key));
-    m.rope_theta = rope.number("rope_theta", m.rope_theta);
-    const char* const name = rope.has("rope_type") ? "rope_type" : "type";
-    rope.must_be(name, {"default", "llama3", "yarn", "linear", "longrope", "su"});
-    rope.must_be("partial_rotary_factor", {1.0});
-    std::string type = rope.text(name, "default");
-    if (phi && type == "yarn") type = "longrope";  // its name in the first files of Phi 3
-    if (type != "default")
-      read_scaling(rope, type, m.seq_len,
-                   file.count("original_max_position_embeddings", phi ? 4096 : 0), m.rope_scaling);
+    Keys rope = rotary_keys(file, where, key);
+    if (!rope.has("full_attention")) {
+      read_frequencies(rope, phi, first, m);
+      continue;
+    }
+    const std::string inside = fmt::format("{}: {}", where, key);
+    Keys global = rotary_keys(rope, inside, "full_attention");
+    read_frequencies(global, phi, first, m);
+    if (!rope.has("sliding_attention")) continue;
+    Keys local = rotary_keys(rope, inside, "sliding_attention");
+    local.must_be("rope_type", {"default"});
+    m.local_rope_theta = local.number("rope_theta", m.local_rope_theta);
   }
   file.must_be("partial_rotary_factor", {1.0});
 }
 
-/// Which layers have a window: layer_types lists them since transformers 4.53. Before, every second
-/// layer had one, and the first.
-void read_layer_types(Keys& file, ModelSpec& m) {
+/// Which layers have a window: layer_types lists them since transformers 4.53. Before, of `every`
+/// layers the last one had none.
+void read_layer_types(Keys& file, int every, ModelSpec& m) {
   m.window = file.has("sliding_window") || !file.stated("sliding_window")
                  ? file.count("sliding_window", 4096)
                  : 0;
-  m.global_every = m.window > 0 ? 2 : 0;
+  m.global_every = m.window > 0 ? every : 0;
   if (!file.has("layer_types")) return;
   const Json& types = file.at("layer_types");
   if (!types.is_array() || types.size() != static_cast<std::size_t>(m.layers))
@@ -183,21 +204,31 @@ void read_layer_types(Keys& file, ModelSpec& m) {
   }
 }
 
-void read_gemma2(Keys& file, ModelSpec& m) {
+/// What all versions of Gemma have.
+void read_gemma(Keys& file, bool first, ModelSpec& m) {
   m.activation = Activation::geglu;
-  m.norm_offset = m.output_norm = m.scaled_embedding = true;
+  m.norm_offset = m.scaled_embedding = true;
   m.tied = file.truth("tie_word_embeddings", true);
+  file.must_be("hidden_activation", {"gelu_pytorch_tanh"});
+  // The first files of Gemma say "gelu" and mean the same.
+  file.must_be("hidden_act", first ? std::vector<Json>{"gelu_pytorch_tanh", "gelu"}
+                                   : std::vector<Json>{"gelu_pytorch_tanh"});
+  file.must_be("use_bidirectional_attention", {false});
+}
+
+/// What Gemma 2 and 3 have.
+void read_gemma2(Keys& file, bool third, ModelSpec& m) {
+  m.output_norm = true;
+  m.qk_norm = third;
   m.query_scalar = file.number("query_pre_attn_scalar", 256);
   // A cap that is null is none.
   const auto cap = [&](const char* key, double fallback) {
     return file.stated(key) ? file.number(key, 0) : fallback;
   };
-  m.attention_cap = cap("attn_logit_softcapping", 50);
-  m.logit_cap = cap("final_logit_softcapping", 30);
-  for (const char* key : {"hidden_activation", "hidden_act"})
-    file.must_be(key, {"gelu_pytorch_tanh"});
-  file.must_be("use_bidirectional_attention", {false});
-  read_layer_types(file, m);
+  m.attention_cap = cap("attn_logit_softcapping", third ? 0 : 50);
+  m.logit_cap = cap("final_logit_softcapping", third ? 0 : 30);
+  read_layer_types(file, third ? file.count("sliding_window_pattern", 6) : 2, m);
+  if (m.window == 0) m.local_rope_theta = 0;
 }
 
 /// LLaMA and the models whose layers are LLaMA's with a difference.
@@ -206,8 +237,12 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   m.layers = file.count("num_hidden_layers");
   m.hidden = file.count("hidden_size");
   m.heads = file.count("num_attention_heads");
-  const bool gemma = type == "gemma2";
-  m.kv_heads = file.count("num_key_value_heads", type == "mistral" ? 8 : gemma ? 4 : m.heads);
+  const bool third = type == "gemma3_text", second = type == "gemma2" || third,
+             gemma = type == "gemma" || second;
+  m.kv_heads = file.count("num_key_value_heads", type == "mistral" ? 8
+                                                 : second          ? 4
+                                                 : type == "gemma" ? 16
+                                                                   : m.heads);
   m.head_dim = file.count("head_dim", type == "qwen3" ? 128 : gemma ? 256 : 0);
   m.ffn = file.count("intermediate_size");
   m.seq_len = file.count("max_position_embeddings");
@@ -217,6 +252,7 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   file.must_be("attention_bias", {false});
   file.must_be("mlp_bias", {false});
   file.must_be("attention_dropout", {0.0});
+  if (third) m.rope_theta = 1e6, m.local_rope_theta = 1e4;
   read_rotary(file, where, type == "phi3", m);
   // Mistral's layers have a window of 4,096 tokens unless the file says null.
   if (type == "mistral" && !file.stated("sliding_window")) m.window = 4096;
@@ -226,7 +262,8 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
     m.qk_norm = type == "qwen3";
     file.must_be("use_sliding_window", {false});
   }
-  if (gemma) read_gemma2(file, m);
+  if (gemma) read_gemma(file, type == "gemma", m);
+  if (second) read_gemma2(file, third, m);
   if (type == "phi3") {
     m.fused_weights = true;
     for (const char* key : {"resid_pdrop", "embd_pdrop"}) file.must_be(key, {0.0});
@@ -242,8 +279,8 @@ ModelSpec read_config_json(const std::string& path) {
   if (json.is_discarded()) throw InputError(fmt::format("{}: it is not JSON", path));
   Keys file(json, path);
   const std::string type = file.text("model_type", "");
-  const std::vector<std::string> known = {"gpt2",  "bert",  "llama", "mistral",
-                                          "qwen2", "qwen3", "phi3",  "gemma2"};
+  const std::vector<std::string> known = {"gpt2",  "bert", "llama", "mistral", "qwen2",
+                                          "qwen3", "phi3", "gemma", "gemma2",  "gemma3_text"};
   if (std::find(known.begin(), known.end(), type) == known.end()) {
     const std::string note = model_note(type), near = nearest(type, known);
     file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),

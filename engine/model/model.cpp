@@ -263,14 +263,10 @@ double score_scale(const ModelSpec& model) {
   return 1 / std::sqrt(model.query_scalar > 0 ? model.query_scalar : model.head_dim);
 }
 
-namespace {
-
 bool has_window(const ModelSpec& model, int layer) {
   return model.window > 0 &&
          (model.global_every == 0 || layer % model.global_every != model.global_every - 1);
 }
-
-}  // namespace
 
 int attended(const ModelSpec& model, int layer) {
   return has_window(model, layer) ? std::min(model.window, model.seq_len) : model.seq_len;

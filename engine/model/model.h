@@ -126,6 +126,8 @@ struct ModelSpec {
   double norm_epsilon = 0;        // added to a norm's variance; 0: the family's published value
   double rope_theta = 10'000;     // base of the rotary frequencies
   RopeScaling rope_scaling = {};  // of the rotary frequencies
+  double local_rope_theta = 0;    // base in layers with a window, where nothing is scaled; 0: as in
+                                  // all others
   bool tied = true;               // the head uses the embedding's table
   bool qkv_bias = false;          // llama: biases of query, key and value; others have all biases
   bool qk_norm = false;           // llama: an RMSNorm of the query and of the key of each head
@@ -158,6 +160,8 @@ std::int64_t query_width(const ModelSpec& model);
 std::int64_t key_width(const ModelSpec& model);
 /// By what attention's scores are multiplied.
 double score_scale(const ModelSpec& model);
+/// Whether a token attends to `window` tokens in a layer.
+bool has_window(const ModelSpec& model, int layer);
 /// The most tokens that a token attends to in a layer. The first layer attends to the fewest.
 int attended(const ModelSpec& model, int layer);
 /// The greatest common divisor of all sizes that tensor parallelism splits: heads, key-value heads,

@@ -53,6 +53,7 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   m.global_every = maybe("global_every");
   m.norm_epsilon = file.number("norm_epsilon", default_epsilon(m.family), open(1));
   m.rope_theta = file.number("rope_theta", m.rope_theta, between(1, 1e9));
+  m.local_rope_theta = file.number("local_rope_theta", 0.0, between(0, 1e9));
   const Config scaling = file.section("rope_scaling");
   m.rope_scaling.type = choose(scaling, "type", m.rope_scaling.type);
   if (m.rope_scaling.type == RopeScaling::Type::longrope)

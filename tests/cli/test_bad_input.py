@@ -155,8 +155,8 @@ class Jobs(CliTestCase):
         for kind, says in (
             ("mixtral", "mixture of experts"),
             ("roberta", "positions that begin at 2"),
-            ("gemma", "geglu"),
-            ("gemma3_text", "rotary positions of two bases"),
+            ("gemma3", "text_config"),
+            ("gemma3n", "gemma3_text"),
         ):
             config = self.tmp / "config.json"
             config.write_text(json.dumps({"model_type": kind}))

@@ -44,7 +44,8 @@ class HuggingFace(CliTestCase):
         """Across tensor-parallel ranks too, and the weights come out as they went in."""
         first, later = ("gpt2", "llama", "mistral", "bert"), ("nemo", "qwen2", "qwen3", "phi3")
         ways = dict.fromkeys(first, ("megatron", "ddp", "zero3")) | dict.fromkeys(later, ("megatron",))
-        ways["gemma2"] = ("ddp", "zero3")  # has no tensor parallelism
+        ways["gemma"] = ("megatron",)
+        ways |= {"gemma2": ("ddp", "zero3"), "gemma3": ("zero3",)}  # have no tensor parallelism
         for name, methods in ways.items():
             for method in methods:
                 with self.subTest(model=name, method=method):
@@ -88,7 +89,11 @@ class HuggingFace(CliTestCase):
             (
                 "llama",
                 {"model_type": "lama"},
-                ['"model_type" = "lama"', "gpt2, bert, llama, mistral, qwen2, qwen3, phi3, gemma2", 'did you mean "llama"?'],
+                [
+                    '"model_type" = "lama"',
+                    "gpt2, bert, llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, gemma3_text",
+                    'did you mean "llama"?',
+                ],
             ),
             ("llama", {"model_type": ...}, ['"model_type" = ""']),
             ("llama", {"hidden_size": ...}, ['"hidden_size" is missing']),
@@ -112,6 +117,14 @@ class HuggingFace(CliTestCase):
             ("gemma2", {"layer_types": ["full_attention"]}, ['"layer_types" must list one type for each of the 2 layers']),
             ("gemma2", {"sliding_window": None}, ['"layer_types"', '"sliding_window"']),
             ("gemma2", {"attn_logit_softcapping": -1.0}, ['"attn_logit_softcapping" = -1.0', "must be a number >= 0"]),
+            ("gemma", {"hidden_act": "silu"}, ['"hidden_act" = "silu"', '"gelu"']),
+            ("gemma3", {"hidden_act": "gelu"}, ['"hidden_act" = "gelu"', '"gelu_pytorch_tanh"']),
+            (
+                "gemma3",
+                {"rope_parameters": {"full_attention": {}, "sliding_attention": yarn}},
+                ["sliding_attention", '"rope_type" = "yarn"'],
+            ),
+            ("gemma3", {"layer_types": ["full_attention", "sliding_attention"]}, ['"layer_types"', "the last one full_attention"]),
             ("gpt2", {"scale_attn_weights": False}, ['"scale_attn_weights" = false']),
             ("gpt2", {"embd_pdrop": 0.2}, ['"embd_pdrop" = 0.2', '"resid_pdrop" = 0.1']),
             ("bert", {"type_vocab_size": 1}, ['"type_vocab_size" = 1']),

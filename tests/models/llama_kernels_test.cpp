@@ -71,6 +71,20 @@ TEST(LlamaKernels, GatesAgreeWithTensorOperations) {
   }
 }
 
+TEST(LlamaKernels, LayersWithAWindowHaveABaseOfTheirOwn) {
+  model::ModelSpec m = small(model::Family::llama);
+  m.window = 4, m.global_every = 2, m.rope_theta = 1e6, m.local_rope_theta = 100;
+  m.rope_scaling = {.type = model::RopeScaling::Type::linear, .factor = 8};
+  const Rotary local = rotary_of(m, 0), global = rotary_of(m, 1);
+  for (std::size_t i = 0; i < global.frequencies.size(); ++i) {
+    const double turn = -2.0 * static_cast<double>(i) / m.head_dim;
+    EXPECT_FLOAT_EQ(local.frequencies[i], static_cast<float>(std::pow(100, turn)));
+    EXPECT_FLOAT_EQ(global.frequencies[i], static_cast<float>(std::pow(1e6, turn) / 8));
+  }
+  m.local_rope_theta = 0;
+  EXPECT_EQ(rotary_of(m, 0).frequencies, global.frequencies);
+}
+
 TEST(LlamaKernels, RotationsAgreeWithTensorOperationsAndUndoThemselves) {
   at::manual_seed(3);
   model::ModelSpec m = small(model::Family::llama);

@@ -52,6 +52,19 @@ MODELS = {
             head_dim=6, query_pre_attn_scalar=9, attn_logit_softcapping=2.0, final_logit_softcapping=4.0, sliding_window=5, **LLAMA
         ),
     ),
+    "gemma": (transformers.GemmaForCausalLM, transformers.GemmaConfig(head_dim=6, **LLAMA)),
+    # The layer with a window has rotary positions of its own base, and those of the other one are stretched.
+    "gemma3": (
+        transformers.Gemma3ForCausalLM,
+        transformers.Gemma3TextConfig(
+            head_dim=6,
+            query_pre_attn_scalar=9,
+            sliding_window=5,
+            layer_types=["sliding_attention", "full_attention"],
+            rope_parameters={"full_attention": LINEAR, "sliding_attention": dict(rope_type="default", rope_theta=20.0)},
+            **LLAMA,
+        ),
+    ),
 }
 
 

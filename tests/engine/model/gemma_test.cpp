@@ -44,6 +44,22 @@ ModelSpec with(const ModelSpec& m, const F& change) {
   return build_model(changed);
 }
 
+TEST(Gemma, TheThirdHasFiveLayersWithAWindowForOneWithout) {
+  const ModelSpec m = load_model("gemma3-1b", 0);
+  for (int layer = 0; layer < m.layers; ++layer)
+    EXPECT_EQ(attended(m, layer), layer % 6 == 5 ? 32768 : 512) << layer;
+  const auto other = [](double theta, int window) {
+    return test::message_of<InputError>([&] {
+      with(load_model("gemma3-1b", 0), [&](ModelSpec& x) {
+        x.local_rope_theta = theta, x.window = window, x.global_every = 0;
+      });
+    });
+  };
+  EXPECT_THAT(other(0.5, 512), HasSubstr("local_rope_theta = 0.5 must be at least 1"));
+  EXPECT_THAT(other(1e4, 0), HasSubstr("so window must be stated"));
+  EXPECT_NE(job::hash_of(m), job::hash_of(with(m, [](ModelSpec& x) { x.local_rope_theta = 0; })));
+}
+
 TEST(Gemma, EverySecondLayerHasNoWindow) {
   const ModelSpec m = load_model("gemma2-2b", 0);
   const double s = 8192, window = 4096, width = 8 * 256;

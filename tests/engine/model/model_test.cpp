@@ -219,7 +219,10 @@ TEST(ModelFile, ShipsTheModelsOfTheField) {
            {"gemma2-27b", 27'227'128'320},  {"phi3-mini", 3'821'079'552},
            {"phi3-medium", 13'960'238'080}, {"mistral-nemo-12b", 12'247'782'400},
            {"qwen2-0.5b", 494'032'768},     {"qwen2-1.5b", 1'543'714'304},
-           {"qwen2-7b", 7'615'616'512},     {"qwen2-72b", 72'706'203'648}}) {
+           {"qwen2-7b", 7'615'616'512},     {"qwen2-72b", 72'706'203'648},
+           {"gemma-2b", 2'506'172'416},     {"gemma-7b", 8'537'680'896},
+           {"gemma3-1b", 999'885'952},      {"gemma3-4b", 3'880'263'168},
+           {"gemma3-12b", 11'766'034'176},  {"gemma3-27b", 27'009'346'304}}) {
     EXPECT_EQ(without_padding(load_model(name, 0)), parameters) << name;
   }
   EXPECT_NEAR(double(parameters_of(load_model("gpt3-175b", 0))), 175e9, 1e9);
