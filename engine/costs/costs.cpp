@@ -47,6 +47,7 @@ struct Costs::Impl {
   std::vector<std::vector<std::pair<Id, double>>> link_rows = {};  // each: (link, bytes)
   std::vector<std::vector<Entry>> entries = {};                    // [role][op]
   std::map<std::array<std::int64_t, 9>, Entry> known = {};         // local ops
+  std::map<double, Entry> known_issues = {};                       // Issue and Pause, by seconds
   /// Channel and first role of an event (they determine its members); root, distance, move,
   /// algorithm, elements, dtype.
   using CollectiveKey =
@@ -71,8 +72,6 @@ struct Costs::Impl {
   static constexpr std::size_t pass_kinds = spellings(program::Pass{}).size();
   std::vector<std::array<Passes, model::segment_shapes* pass_kinds>> passes =
       {};  // [role][shape of segment x pass]
-
-  std::map<double, Entry> known_issues = {};
 
   Entry local(Id r, Id o) {
     const program::Work& work = role(r).ops[o].work;
@@ -198,18 +197,8 @@ struct Costs::Impl {
               work.move, static_cast<int>(devices[g].size()), bytes, cluster.kinds()[kind].name))
         cost.seconds[g] = *measured * local_costs->crowding(devices[g][0]);
     }
-    program::Algorithm chosen = work.algorithm;
-    if (chosen == program::Algorithm::automatic && library_runs(cluster, chosen, work.move)) {
-      for (const std::vector<Id>& group : devices)
-        if (group.size() > 1)
-          chosen = library_collective(cluster, work.move, chosen, static_cast<double>(bytes), group)
-                       .algorithm;
-    } else if (chosen == program::Algorithm::automatic) {
-      std::vector<Id> node_of;
-      for (Id d : devices.empty() ? std::vector<Id>{} : devices[0])
-        node_of.push_back(cluster.devices()[d].node);
-      chosen = collectives::choose(work.move, bytes, node_of);
-    }
+    const program::Algorithm chosen =
+        algorithm_run(cluster, work.move, work.algorithm, bytes, devices);
     const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
     std::vector<Entry> out;
     for (Id m = 0; m < event.size(); ++m) {

@@ -367,4 +367,21 @@ LibraryCollective library_collective(const cluster::Cluster& cluster, program::M
                            });
 }
 
+program::Algorithm algorithm_run(const cluster::Cluster& cluster, program::Move move,
+                                 program::Algorithm algorithm, std::int64_t bytes,
+                                 const std::vector<std::vector<Id>>& devices) {
+  if (algorithm != program::Algorithm::automatic) return algorithm;
+  if (library_runs(cluster, algorithm, move)) {
+    for (const std::vector<Id>& group : devices)
+      if (group.size() > 1)
+        algorithm = library_collective(cluster, move, algorithm, static_cast<double>(bytes), group)
+                        .algorithm;
+    return algorithm;
+  }
+  std::vector<Id> node_of;
+  for (const Id device : devices.empty() ? std::vector<Id>{} : devices[0])
+    node_of.push_back(cluster.devices()[device].node);
+  return collectives::choose(move, bytes, node_of);
+}
+
 }  // namespace rehearse::costs

@@ -66,6 +66,13 @@ LibraryCollective library_collective(const cluster::Cluster& cluster, program::M
                                      std::span<const Id> devices, int root = 0,
                                      const std::string& protocol = {});
 
+/// The algorithm that carries out a collective of `bytes`: the given one, or in place of
+/// `automatic` the library's choice, without such a library that of collectives::choose. `devices`:
+/// [group][member].
+program::Algorithm algorithm_run(const cluster::Cluster& cluster, program::Move move,
+                                 program::Algorithm algorithm, std::int64_t bytes,
+                                 const std::vector<std::vector<Id>>& devices);
+
 /// All that the library can choose from for the group, in the order of its table.
 std::vector<LibraryCollective> library_choices(const cluster::Cluster& cluster, program::Move move,
                                                double bytes, std::span<const Id> devices,

@@ -5,44 +5,16 @@
 
 #include <algorithm>
 #include <cassert>
-#include <memory>
 
 #include "engine/base/errors.h"
 #include "engine/base/vectorise.h"
 #include "engine/execution/dry_run.h"
+#include "engine/execution/ends_pool.h"
 #include "engine/execution/fold.h"
 #include "engine/link/rendezvous.h"
 
 namespace rehearse::execution {
 namespace {
-
-/// When an op ended, on each place of its role. `users`: how many ops still need the array.
-struct Ends {
-  std::vector<double> at = {};
-  int users = 0;
-};
-/// The arrays of one role. The array that was released last is reused first, so that the few arrays
-/// in use stay in the cache.
-class Pool {
- public:
-  Ends* take(std::size_t places) {
-    if (free_.empty()) {
-      all_.push_back(std::make_unique<Ends>());
-      all_.back()->at.resize(places);
-      return all_.back().get();
-    }
-    Ends* ends = free_.back();
-    free_.pop_back();
-    return ends;
-  }
-  void drop(Ends* ends) {
-    if (--ends->users == 0) free_.push_back(ends);
-  }
-
- private:
-  std::vector<std::unique_ptr<Ends>> all_ = {};
-  std::vector<Ends*> free_ = {};
-};
 
 /// Max-plus over OrderedProgram::order. A place is a rank of a role; in a folded run it stands for
 /// all ranks of its class.
@@ -123,7 +95,7 @@ class MaxPlus {
     std::size_t places = 0;
     std::vector<Ring> rings = {};  // by op
     std::uint32_t first_lane = 0;
-    Pool pool = {};
+    EndsPool pool = {};
   };
 
   void place_roles() {

@@ -14,37 +14,15 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/link/layout_text.h"
-#include "engine/link/lists.h"
+#include "engine/link/pieces.h"
 #include "engine/link/step_set.h"
 
 namespace rehearse::link {
 namespace {
 
-/// A read of an earlier step's version (age >= 1), and the layout that the read expects.
-struct OldRead {
-  Id op = none, view = none;
-  program::Layout layout = {};
-  int age = 0;
-};
-
 /// Limits on the pieces of a role, and on (ref, piece) pairs. Programs of the largest models are
 /// orders of magnitude below both.
 constexpr std::size_t most_pieces = std::size_t{1} << 24, most_visits = std::size_t{1} << 26;
-
-/// A write of a piece that some use may still see. unread: nothing has read it yet.
-struct Write {
-  Id op = none;
-  program::Layout layout = {};
-  bool unread = false;
-};
-
-struct Piece {
-  Id first_write = none;
-  Write last = {};
-  Id earlier = none;  // index of the writes before it that it does not replace in every step
-  Lists<Id>::List reads = {};     // of this step's version, since the last write
-  Lists<OldRead>::List old = {};  // of earlier steps' versions
-};
 
 class Analysis {
  public:

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <queue>
@@ -12,12 +11,9 @@
 
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/bounds.h"
 #include "engine/planner/candidates.h"
-#include "engine/planner/contention_guess.h"
-#include "engine/planner/evaluator.h"
 #include "engine/planner/placement.h"
-#include "engine/planner/search.h"
+#include "engine/planner/scorer.h"
 #include "engine/planner/sparsity.h"
 
 namespace rehearse::planner {
@@ -57,14 +53,9 @@ class Planner {
       : job_(job),
         profile_(profile),
         options_(options),
-        slow_(link_slowdowns(job.disturb, job.cluster)),
         pace_(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
-        bounds_(job.model, job.cluster, profile, slow_, pace_),
-        evaluator_(job.model, job.cluster, profile, slow_, pace_) {
-    search_.candidates = candidates(job, profile);
-    enumerated_ = static_cast<Id>(search_.candidates.plans.size());
-    search_.scored.resize(enumerated_);
-  }
+        scorer_(job, profile, options),
+        enumerated_(static_cast<Id>(search_.scored.size())) {}
 
   /// False: no plan is feasible.
   bool search() {
@@ -83,45 +74,18 @@ class Planner {
     return true;
   }
   const plan::Plan& best() const { return plan(search_.finalists.front()); }
-  plan::Decision decision() { return describe(job_, search_, evaluator_); }
+  plan::Decision decision() { return describe(job_, search_, scorer_.evaluator); }
   InputError refusal(const std::string& without_a_key) const {
-    return no_plan(job_, search_, evaluator_, without_a_key);
+    return no_plan(job_, search_, scorer_.evaluator, without_a_key);
   }
 
  private:
-  Scored& at(Id i) { return search_.scored[i]; }
-  const plan::Plan& plan(Id i) const { return search_.candidates.plans[i]; }
-
-  /// Calls f for candidate i. If f throws Refused, notes the reason and returns false: the search
-  /// goes on without this candidate. A ProgramError counts as a bug of ours and is reported as one.
-  template <class F>
-  bool attempt(Id i, F f) {
-    try {
-      const auto done = unless_refused(f);
-      if (done) return true;
-      at(i).refusal = done.error().text;
-    } catch (const ProgramError& e) {
-      at(i).refusal = e.what();
-      at(i).fault = true;
-    }
-    at(i).state = Scored::State::refused;
-    return false;
-  }
-
-  /// Notes the candidate's memory need. Returns whether it fits.
-  bool fits(Id i, const MemoryNeed& need) {
-    at(i).memory = need;
-    if (!need.fits()) at(i).state = Scored::State::too_large;
-    return need.fits();
-  }
+  Scored& at(Id i) { return scorer_.at(i); }
+  const plan::Plan& plan(Id i) const { return scorer_.plan(i); }
 
   void bound() {
     for (Id i = 0; i < search_.scored.size(); ++i)
-      attempt(i, [&] {
-        if (!fits(i, bounds_.memory(plan(i)))) return;
-        at(i).bound = bounds_.local_seconds(plan(i));
-        queue_.emplace(at(i).bound, i, false);
-      });
+      if (scorer_.bound_fast(i)) queue_.emplace(at(i).bound, i, false);
   }
 
   /// Dry-runs candidates, smallest bound first. A candidate with only the fast bound gets the
@@ -145,47 +109,19 @@ class Planner {
         continue;
       }
       if (!good) {
-        done += !bound_well(i);
+        done += !scorer_.bound_well(i);
         if (at(i).has_full_bound) queue_.emplace(at(i).bound, i, true);
         continue;
       }
       if (options_.progress) options_.progress(++done, total);
-      score(i);
-      if (at(i).state == Scored::State::scored) {
+      scorer_.score(i);
+      if (scorer_.is_scored(i)) {
         best.push_back(at(i).seconds);
         std::push_heap(best.begin(), best.end());
         if (best.size() > kept) std::pop_heap(best.begin(), best.end()), best.pop_back();
       }
     }
     if (options_.progress && total > 0) options_.progress(total, total);
-  }
-
-  /// Computes the better bound. False: the candidate is refused.
-  bool bound_well(Id i) {
-    return at(i).has_full_bound =
-               attempt(i, [&] { at(i).bound = std::max(at(i).bound, bounds_.seconds(plan(i))); });
-  }
-
-  void score(Id i) {
-    open_.push_back(i);
-    ++search_.dry_run;
-    attempt(i, [&] {
-      at(i).seconds = evaluator_.seconds(plan(i));
-      if (fits(i, evaluator_.least_memory())) at(i).state = Scored::State::scored;
-    });
-    if (at(i).state == Scored::State::scored)
-      guess_.learn_dry_run(plan(i), at(i).bound, at(i).seconds);
-  }
-
-  /// Candidates with a dry run that fit, fastest first.
-  std::vector<Id> scored_in_order() {
-    std::vector<Id> order;
-    for (const Id i : open_)
-      if (at(i).state == Scored::State::scored) order.push_back(i);
-    std::sort(order.begin(), order.end(), [&](Id a, Id b) {
-      return std::pair(at(a).seconds, a) < std::pair(at(b).seconds, b);
-    });
-    return order;
   }
 
   /// Candidates so far use devices in order. For the best plan of each mesh, adds one candidate
@@ -195,7 +131,7 @@ class Planner {
         !job_.adaptive.placement)
       return;
     std::set<std::string> meshes;
-    for (const Id i : scored_in_order()) {
+    for (const Id i : scorer_.scored_in_order()) {
       if (meshes.size() == meshes_placed) break;
       if (!meshes.insert(mesh_text(plan(i))).second) continue;
       plan::Plan placed = plan(i);
@@ -215,15 +151,8 @@ class Planner {
           placed.schedule.shares == plan(i).schedule.shares)
         continue;
       auto ready = unless_refused([&] { return methods::prepare(std::move(placed), job_.model); });
-      if (ready) add(*std::move(ready));
+      if (ready) scorer_.add(*std::move(ready));
     }
-  }
-
-  void add(plan::Plan prepared) {
-    const auto fresh = static_cast<Id>(search_.scored.size());
-    search_.candidates.plans.push_back(std::move(prepared));
-    search_.scored.emplace_back();
-    score(fresh);
   }
 
   /// Adds candidates with sparse gradients: existing plans with each layer's fastest exchange.
@@ -242,7 +171,7 @@ class Planner {
         continue;
       plan::Plan sparse = p;
       sparse.exchange.sparse.layers.resize(job_.model.segments.size());  // excludes network_seconds
-      order.emplace_back(bounds_.seconds(sparse), i);
+      order.emplace_back(scorer_.bounds.seconds(sparse), i);
     }
     std::sort(order.begin(), order.end());
     int left =
@@ -250,7 +179,7 @@ class Planner {
     if (options_.budget > 0) left = std::min(left, options_.budget - search_.dry_run);
     std::vector<double> best;  // seconds of the candidates that may be chosen, sorted
     if (!must_be_sparse(job_))
-      for (const Id i : scored_in_order()) best.push_back(at(i).seconds);
+      for (const Id i : scorer_.scored_in_order()) best.push_back(at(i).seconds);
     const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
     for (const auto& [bound, i] : order) {
       if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
@@ -263,7 +192,7 @@ class Planner {
       --left;
       auto ready = unless_refused([&] { return methods::prepare(std::move(sparse), job_.model); });
       if (!ready) continue;  // sparse gradients do not combine with this plan
-      add(*std::move(ready));
+      scorer_.add(*std::move(ready));
       if (const Scored& s = search_.scored.back(); s.state == Scored::State::scored)
         best.insert(std::upper_bound(best.begin(), best.end(), s.seconds), s.seconds);
     }
@@ -271,7 +200,7 @@ class Planner {
 
   /// Links the fastest candidates in full until there are enough finalists.
   void choose_finalists() {
-    std::vector<Id> order = scored_in_order();
+    std::vector<Id> order = scorer_.scored_in_order();
     if (must_be_sparse(job_))
       std::erase_if(order, [&](Id i) {
         return plan(i).mesh.dp > 1 && plan(i).exchange.sparse.layers.empty();
@@ -281,9 +210,9 @@ class Planner {
     for (const bool any : {false, true})  // at most most_of_a_mesh of each mesh, then any
       for (const Id i : order) {
         if (search_.finalists.size() == wanted) break;
-        if (at(i).state != Scored::State::scored || at(i).finalist) continue;
+        if (!scorer_.is_scored(i) || at(i).finalist) continue;
         if (!any && of_mesh[mesh_text(plan(i))] >= most_of_a_mesh) continue;
-        if (!links(i)) continue;
+        if (!scorer_.links(i)) continue;
         ++of_mesh[mesh_text(plan(i))];
         admit(i);
       }
@@ -298,43 +227,21 @@ class Planner {
     Id plainest = search_.finalists.front();
     for (const Id i : order) {
       if (at(i).seconds > within) break;
-      if (at(i).state == Scored::State::scored && mechanisms(plan(i)) < mechanisms(plan(plainest)))
-        plainest = i;
+      if (scorer_.is_scored(i) && mechanisms(plan(i)) < mechanisms(plan(plainest))) plainest = i;
     }
-    if (!at(plainest).finalist && links(plainest)) admit(plainest);
+    if (!at(plainest).finalist && scorer_.links(plainest)) admit(plainest);
   }
 
-  /// Links candidate i in full, with race check and memory plan. False: refused or too large.
-  bool links(Id i) {
-    bool good = false;
-    attempt(i, [&] {
-      const link::LinkedProgram linked = evaluator_.link_fully(plan(i));
-      good = fits(i, evaluator_.memory(linked, plan(i)));
-      at(i).instances = 0;
-      for (const program::Role& role : linked.program.roles)
-        at(i).instances += role.ops.size() * role.ranks.size();
-    });
-    return good;
-  }
   void admit(Id i) {
     at(i).finalist = true;
     search_.finalists.push_back(i);
-  }
-
-  /// Scores candidate i with PlannerOptions::rescore. False: refused, or NaN (not simulated).
-  bool simulate(Id i) {
-    ++search_.simulations;
-    if (!attempt(i, [&] { at(i).rescored = options_.rescore(plan(i)); })) return false;
-    if (std::isnan(at(i).rescored)) return false;
-    guess_.learn_simulation(plan(i), at(i).seconds, at(i).rescored);
-    return true;
   }
 
   /// Rescores all finalists. If that fails for one of them, all keep the dry run's times.
   void rescore() {
     bool known = static_cast<bool>(options_.rescore);
     for (const Id i : search_.finalists)
-      known = known && (simulate(i) || at(i).state == Scored::State::refused);
+      known = known && (scorer_.simulate(i) || at(i).state == Scored::State::refused);
     std::erase_if(search_.finalists, [&](Id i) { return at(i).state == Scored::State::refused; });
     search_.rescored = known;
     // Simulated and dry-run times cannot be compared.
@@ -355,12 +262,12 @@ class Planner {
     using Promise = std::pair<double, Id>;
     std::priority_queue<Promise, std::vector<Promise>, std::greater<>> queue;
     const auto promise = [&](Id i) {
-      return at(i).state == Scored::State::scored ? guess_.of_dry_run(plan(i), at(i).seconds)
-                                                  : guess_.of_bound(plan(i), at(i).bound);
+      return scorer_.is_scored(i) ? scorer_.guess.of_dry_run(plan(i), at(i).seconds)
+                                  : scorer_.guess.of_bound(plan(i), at(i).bound);
     };
     const auto open = [&](Id i) {
       return !at(i).finalist && !(must_be_sparse(job_) && plan(i).exchange.sparse.layers.empty()) &&
-             (at(i).state == Scored::State::scored || at(i).state == Scored::State::pruned);
+             (scorer_.is_scored(i) || at(i).state == Scored::State::pruned);
     };
     double best = least_rescored();
     for (Id i = 0; i < search_.scored.size(); ++i)
@@ -375,16 +282,16 @@ class Planner {
         if (now < best) queue.emplace(now, i);
       } else if (at(i).state == Scored::State::pruned) {
         if (!at(i).has_full_bound) {
-          if (bound_well(i)) queue.emplace(promise(i), i);
+          if (scorer_.bound_well(i)) queue.emplace(promise(i), i);
         } else if (dry_runs > 0 && (options_.budget == 0 || search_.dry_run < options_.budget)) {
           --dry_runs;
-          score(i);
-          if (at(i).state == Scored::State::scored) queue.emplace(promise(i), i);
+          scorer_.score(i);
+          if (scorer_.is_scored(i)) queue.emplace(promise(i), i);
         }
-      } else if (links(i) && at(i).instances <= instances) {
+      } else if (scorer_.links(i) && at(i).instances <= instances) {
         instances -= at(i).instances;
         --simulations;
-        if (!simulate(i)) continue;
+        if (!scorer_.simulate(i)) continue;
         admit(i);
         best = std::min(best, at(i).rescored);
       }
@@ -411,15 +318,12 @@ class Planner {
   const job::Job& job_;
   const costs::Profile* profile_;
   const PlannerOptions& options_;
-  std::vector<double> slow_, pace_;  // by link, by rank
-  Bounds bounds_;
-  Evaluator evaluator_;
-  Search search_ = {};
-  Id enumerated_ = 0;  // number of enumerated candidates; later ones were placed or made sparse
+  std::vector<double> pace_;  // by rank
+  Scorer scorer_;
+  Search& search_ = scorer_.search;
+  Id enumerated_;  // number of enumerated candidates; later ones were placed or made sparse
   using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the better bound
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue_ = {};
-  std::vector<Id> open_ = {};  // candidates that were dry-run
-  ContentionGuess guess_ = {};
 };
 
 /// Searches without each stated key of [method] in turn. Returns "leave out method.KEY: PLAN" for

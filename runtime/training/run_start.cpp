@@ -79,12 +79,21 @@ std::vector<std::string> about_device(const job::Job& job, Device& device,
   return sentences;
 }
 
-void check_slow_factor(const job::Job& job, const link::LinkedProgram& linked) {
+void check_trainable(const job::Job& job, const link::LinkedProgram& linked) {
   if (job.recovery.slow_factor > 0 && linked.mailboxes)
     throw InputError(
         fmt::format("recovery.slow_factor: {:g}: workers of method \"{}\" do not wait for each "
                     "other, so a slow one only does fewer steps; leave it out",
                     job.recovery.slow_factor, job.plan.method));
+  if (job.train.data.empty())
+    throw InputError(
+        "train.data is missing: the folder of token shards that data/prepare.py makes");
+  if (const auto& every = job.plan.exchange.averaging.local_steps;
+      every && *every > job.train.steps)
+    throw InputError(
+        fmt::format("method.local_steps: {}: in train.steps = {} ranks would never exchange "
+                    "weights; at most {}",
+                    *every, job.train.steps, job.train.steps));
 }
 
 void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read,

@@ -34,9 +34,9 @@ void set_threads(const job::Job& job, const Environment& environment);
 /// What users must know of the device that the run trains on: sentences.
 std::vector<std::string> about_device(const job::Job& job, Device& device,
                                       const Executor& executor);
-/// Throws InputError when recovery.slow_factor is set and ranks of the program do not wait for each
-/// other.
-void check_slow_factor(const job::Job& job, const link::LinkedProgram& linked);
+/// Throws InputError for a job without data, one whose ranks would never exchange weights, and one
+/// with recovery.slow_factor whose ranks do not wait for each other.
+void check_trainable(const job::Job& job, const link::LinkedProgram& linked);
 
 /// Runs `read`, which reads a checkpoint. If `read` throws InputError because the checkpoint is
 /// damaged, adds to the message which checkpoint to use instead. Calls `alive`, if there is one,

@@ -366,16 +366,7 @@ TrainSummary train(const job::Job& job, const Environment& environment,
     plan = std::make_shared<const LinkedPlan>(job, first, job.plan.placement.rank_to_device);
   };
   link_first();
-  check_slow_factor(job, plan->linked);
-  if (job.train.data.empty())
-    throw InputError(
-        "train.data is missing: the folder of token shards that data/prepare.py makes");
-  if (const auto& every = job.plan.exchange.averaging.local_steps;
-      every && *every > job.train.steps)
-    throw InputError(
-        fmt::format("method.local_steps: {}: in train.steps = {} ranks would never exchange "
-                    "weights; at most {}",
-                    *every, job.train.steps, job.train.steps));
+  check_trainable(job, plan->linked);
   const EvaluationData data(job);
 
   OpNames described;

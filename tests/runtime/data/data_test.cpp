@@ -146,7 +146,7 @@ TEST_F(SourcesTest, RanksPlayOtherClientsInEachRound) {
   }
   // Of 12 pairs in order, each is drawn 50 times on average; the standard deviation is 6.8.
   EXPECT_EQ(sets.size(), 12U);
-  for (const auto& [players, times] : sets) EXPECT_NEAR(times, rounds / 12, 27);
+  for (const auto& [players, times] : sets) EXPECT_NEAR(times, rounds / 12.0, 27);
   for (const auto& [client, all] : orders) EXPECT_GT(all.size(), 100U) << client;
   EXPECT_TRUE(Data(of({3, 1})).drawn_clients(0).empty());
 }
