@@ -166,12 +166,12 @@ void define(nb::module_& m) {
       "source"_a, "fidelity"_a, "seeds"_a, "steps"_a, "precision"_a);
   m.def(
       "compare",
-      [](const study::JobSource& source, const std::string& methods, const std::string& fidelity,
-         int seeds, int steps, double precision) {
+      [](const study::JobSource& source, const std::string& methods, bool fit,
+         const std::string& fidelity, int seeds, int steps, double precision) {
         const study::StudyOptions how = options_of(fidelity, seeds, steps, precision);
-        return answer([&] { return study::compare_json(source, methods, how).dump(); });
+        return answer([&] { return study::compare_json(source, methods, fit, how).dump(); });
       },
-      "source"_a, "methods"_a, "fidelity"_a, "seeds"_a, "steps"_a, "precision"_a);
+      "source"_a, "methods"_a, "fit"_a, "fidelity"_a, "seeds"_a, "steps"_a, "precision"_a);
   m.def(
       "goodput",
       [](const study::JobSource& source, const std::string& duration, const std::string& recovery,

@@ -60,10 +60,10 @@ Json simulate_json(const JobSource& source, const StudyOptions& options) {
   return out;
 }
 
-Json compare_json(const JobSource& source, const std::string& methods,
+Json compare_json(const JobSource& source, const std::string& methods, bool fit,
                   const StudyOptions& options) {
   Json out = Json::array();
-  for (const ComparedMethod& row : compare_methods(source, methods, options)) {
+  for (const ComparedMethod& row : compare_methods(source, methods, options, fit)) {
     Json one{{"method", row.choice.label}};
     if (row.study) {
       Json& result = one["result"] = to_json(*row.study);

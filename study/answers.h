@@ -25,7 +25,7 @@ StudyOptions study_options(const Options& options);
 nlohmann::ordered_json simulate_json(const JobSource& source, const StudyOptions& options);
 /// A row for each method, in their order: `method`, and either `result`, as simulate_json, or
 /// `refused`.
-nlohmann::ordered_json compare_json(const JobSource& source, const std::string& methods,
+nlohmann::ordered_json compare_json(const JobSource& source, const std::string& methods, bool fit,
                                     const StudyOptions& options);
 /// What `rehearse compare --duration --json` prints, but for the version and the command line.
 /// `duration`: as in 54d. Throws InputError.

@@ -18,12 +18,14 @@ struct ComparedMethod {
   std::optional<Study> study = {};
   std::optional<plan::Decision> decided = {};  // of a method whose plan the planner chooses
   std::string refusal = {};                    // why the method cannot run the job
+  std::string brief = {};                      // the same for a table
 };
 
 /// `list`: as after --methods (methods.h). "all" adds a row for the job's plan file, and one with
 /// method.shares=speed where replicas differ in speed. Throws InputError when the list or the job
-/// itself is wrong, before any row is predicted.
+/// itself is wrong, before any row is predicted. `fit`: a row that does not fit into memory is
+/// predicted with the changes that make it fit, if they leave method and batch as they are.
 std::vector<ComparedMethod> compare_methods(const JobSource& source, const std::string& list,
-                                            const StudyOptions& options);
+                                            const StudyOptions& options, bool fit = false);
 
 }  // namespace rehearse::study

@@ -160,6 +160,19 @@ std::vector<std::string> overrides_for(const MethodChoice& choice, const job::Jo
   return out;
 }
 
+std::optional<MethodChoice> with_changes(MethodChoice choice,
+                                         const std::vector<std::string>& changes) {
+  const std::string section = "method.";
+  if (changes.empty() || choice.method == "plan") return std::nullopt;
+  for (const std::string& change : changes) {
+    if (!change.starts_with(section) || change.starts_with("method.name=")) return std::nullopt;
+    choice.label += choice.set.empty() ? "@" : ",";
+    choice.label += change.substr(section.size());
+    choice.set.push_back(change);
+  }
+  return choice;
+}
+
 std::optional<MethodChoice> with_shares_by_speed(MethodChoice choice, const job::Job& job) {
   if (choice.method == "plan" || job.where.contains("method.shares")) return std::nullopt;
   const methods::Strategy& strategy = methods::strategy_named(choice.method);

@@ -38,6 +38,11 @@ struct StatedMethod {
 /// The part of overrides_for that drops keys, for a job without a plan file.
 std::vector<std::string> resets_for(const MethodChoice& choice, const StatedMethod& job);
 
+/// The row with changes that make its plan fit into memory (planner::Remedy); nothing: they would
+/// make another method of it, change more than the method, or there are none.
+std::optional<MethodChoice> with_changes(MethodChoice choice,
+                                         const std::vector<std::string>& changes);
+
 /// The row in which faster replicas take more samples (method.shares=speed); nothing if its method
 /// cannot, or the job states method.shares.
 std::optional<MethodChoice> with_shares_by_speed(MethodChoice choice, const job::Job& job);

@@ -115,12 +115,13 @@ Result simulate(const Job& job, const Options& options) {
   return result_of(study);
 }
 
-std::vector<Compared> compare(const Job& job, const std::string& methods, const Options& options) {
+std::vector<Compared> compare(const Job& job, const std::string& methods, const Options& options,
+                              bool fit) {
   Listener listener(options);
   StudyOptions how = study_options(options);
   how.progress = &listener;
   std::vector<Compared> out;
-  for (const ComparedMethod& row : compare_methods(job.loaded().source, methods, how)) {
+  for (const ComparedMethod& row : compare_methods(job.loaded().source, methods, how, fit)) {
     Compared& one = out.emplace_back(Compared{.label = row.choice.label, .refusal = row.refusal});
     if (row.study) one.result = result_of(*row.study);
   }

@@ -123,9 +123,11 @@ struct Compared {
 
 /// Predicts the job under several methods. `methods`: as after --methods of the command, such as
 /// "ddp,zero3,1f1b@pp=2" or "all". A method that cannot run the job is a row with its refusal.
-/// Throws InputError when the job or the list is wrong.
+/// `fit`: a method that does not fit into memory gets the keys that make it fit, if they leave
+/// method and batch as they are; its label then has them. Throws InputError when the job or the
+/// list is wrong.
 std::vector<Compared> compare(const Job& job, const std::string& methods = "all",
-                              const Options& options = {});
+                              const Options& options = {}, bool fit = false);
 
 /// What a run over weeks does when things break ([faults] of the job). Means are over all draws of
 /// failures.

@@ -1,5 +1,5 @@
-// `rehearse compare`: predicts one job under many methods and prints one table. A row for a method
-// that cannot run the job says why.
+// `rehearse compare`: predicts one job under many methods and prints one table. Below it stand the
+// methods that cannot run the job, and why.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -30,13 +30,13 @@ namespace {
 
 struct Options : StudyFlags {
   std::string methods = "all";
+  bool fit = false;
   LongRunFlags long_run = {};
 };
 
 using Row = study::ComparedMethod;
 
 std::vector<std::string> cells(const Row& row) {
-  if (!row.study) return {row.choice.label, "cannot run: " + row.refusal};
   const study::Study& s = *row.study;
   const execution::Summary& m = s.summary;
   std::vector<std::string> memory;
@@ -57,6 +57,28 @@ std::vector<std::string> cells(const Row& row) {
           fmt::format("{}", fmt::join(memory, " / ")),
           m.joules_per_step > 0 ? to_text(Joules(m.joules_per_step)) : "-",
           fixed(m.robustness, 4)};
+}
+
+/// The methods that cannot run the job, those of one reason in a line; empty: all can. `fit`:
+/// --fit was given.
+std::string refused_text(const std::vector<Row>& rows, bool fit) {
+  std::vector<std::pair<std::string, std::string>> lines;  // reason, methods
+  for (const Row& row : rows) {
+    if (row.study) continue;
+    const auto same = std::find_if(lines.begin(), lines.end(),
+                                   [&](const auto& line) { return line.first == row.brief; });
+    if (same == lines.end())
+      lines.emplace_back(row.brief, row.choice.label);
+    else
+      same->second += ", " + row.choice.label;
+  }
+  std::string out = lines.empty() ? "" : "\ncannot run:\n";
+  bool fits = false;
+  for (const auto& [reason, methods] : lines) {
+    out += fmt::format("  {}: {}\n", methods, reason);
+    fits = fits || reason.find("; fits with --set") != std::string::npos;
+  }
+  return out + (fits && !fit ? "--fit predicts methods with the keys that make them fit\n" : "");
 }
 
 /// A note where a plan that was chosen gives faster devices more samples and no row of a stated
@@ -80,7 +102,7 @@ std::string unlike_shares(const std::vector<Row>& rows) {
       chosen->choice.label, equal->label, equal->set.empty() ? "@" : ",");
 }
 
-std::string describe(const std::vector<Row>& rows) {
+std::string describe(const std::vector<Row>& rows, bool fit) {
   std::string kinds;
   std::vector<std::string> warnings;
   std::size_t seeds = 1;
@@ -103,8 +125,9 @@ std::string describe(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> lines{{"method", "mesh", "step s", "+-", "samples/s", "+-",
                                                "tokens/s", "MFU", "bubble", "exposed", "GB sent",
                                                "peak memory", "J a step", "robust"}};
-  for (const Row& row : rows) lines.push_back(cells(row));
-  std::string out = table(lines);
+  for (const Row& row : rows)
+    if (row.study) lines.push_back(cells(row));
+  std::string out = any != nullptr ? table(lines) : "";
   if (any != nullptr)
     out += fmt::format(
         "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; GB sent: mean per rank and step; "
@@ -113,6 +136,7 @@ std::string describe(const std::vector<Row>& rows) {
         work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s",
         study::range_text(steps), kinds, name_of(any->fidelity));
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
+  out += refused_text(rows, fit);
   for (const Row& row : rows)
     if (row.study && row.decided)
       out += fmt::format("\n{} chose {}", row.choice.label, study::choices_text(*row.decided));
@@ -142,8 +166,8 @@ int run_compare(const Context& context, const Options& options) {
   Teller teller(context);
   const study::StudyOptions how = study_options(options, teller);
   const std::string python = options.report.empty() ? "" : need_python("--report");
-  const std::vector<Row> rows =
-      study::compare_methods({.file = options.job, .set = context.set}, options.methods, how);
+  const std::vector<Row> rows = study::compare_methods({.file = options.job, .set = context.set},
+                                                       options.methods, how, options.fit);
   if (!options.output.empty()) write_file(options.output, text_of(to_json(context, rows, false)));
   if (!options.report.empty()) {
     teller.say("writing the report");
@@ -152,7 +176,8 @@ int run_compare(const Context& context, const Options& options) {
     run_report(python, {folder.file("compare.json"), "-o", options.report, "--quiet"});
   }
   teller.done();
-  std::cout << (context.json ? text_of(to_json(context, rows, options.timings)) : describe(rows));
+  std::cout << (context.json ? text_of(to_json(context, rows, options.timings))
+                             : describe(rows, options.fit));
   if (options.timings && !context.json)
     for (const Row& row : rows)
       if (row.study)
@@ -174,6 +199,7 @@ void add_compare(CLI::App& app, Context& context) {
       "  rehearse compare experiments/paper-ddp.toml --methods ddp,zero2,1f1b --report out.html\n"
       "  rehearse compare experiments/paper-ddp.toml --methods "
       "1f1b@pp=2,1f1b@pp=4,micro_batches=8\n"
+      "  rehearse compare experiments/what-if/gpt2.toml --fit --set model.name=gemma2-9b\n"
       "  rehearse compare experiments/goodput/llama3.toml --duration 54d --recovery "
       "restart,spare");
   auto options = std::make_shared<Options>();
@@ -184,8 +210,11 @@ void add_compare(CLI::App& app, Context& context) {
               "plan: the job's")
       .type("LIST")
       .shows_default();
+  command.flag("--fit", options->fit,
+               "Give a method that does not fit into memory the keys that make it fit");
   const Option duration = add_duration(command, options->long_run.duration);
-  for (const char* other : {"--methods", "--report", "--timings"}) duration.excludes(other);
+  for (const char* other : {"--methods", "--fit", "--report", "--timings"})
+    duration.excludes(other);
   command
       .option("--recovery", options->long_run.recovery,
               "With --duration: restart,shrink,grow,replica,spare or some of them")

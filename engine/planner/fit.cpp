@@ -32,6 +32,13 @@ std::string would_fit(const Remedy& remedy) {
                      fmt::join(remedy.changes, " --set "));
 }
 
+std::string brief_text(const DeviceNeed& worst, const std::optional<Remedy>& remedy) {
+  return fmt::format(
+      "needs {} on {}, which has {} to use; {}", text(worst.need), worst.kind, text(worst.usable()),
+      remedy ? fmt::format("fits with --set {}", fmt::join(remedy->changes, " --set "))
+             : std::string("no change was found that fits"));
+}
+
 /// How many times a rank's snapshot is in a host's memory: itself, and the last two checkpoints if
 /// nodes keep them there, with the parts of the other nodes of a group.
 int copies_in_memory(const plan::Checkpoints& how) {
@@ -128,7 +135,7 @@ void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
   if (worst == nullptr) return;
   const Id role = linked.role_of[worst->rank];
   const auto remedy = find_remedy({plan, {}}, model, cluster);
-  throw InputError(fmt::format(
+  const std::string all = fmt::format(
       "memory: {} ({}, {}) needs {} for role {} of method \"{}\": {}; {}",
       cluster.devices()[worst->device].name, worst->kind,
       capacity_text(worst->capacity, worst->reserve), text(worst->need),
@@ -136,7 +143,9 @@ void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
       remedy ? would_fit(*remedy)
              : std::string(
                    "no number of micro-batches, recomputation, sharding of states, optimizer on "
-                   "the host, other mesh of these devices or smaller batch was found to fit")));
+                   "the host, other mesh of these devices or smaller batch was found to fit"));
+  throw DoesNotFit(all, brief_text(*worst, remedy),
+                   remedy ? remedy->changes : std::vector<std::string>{});
 }
 
 }  // namespace rehearse::planner

@@ -5,8 +5,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/base/errors.h"
 #include "engine/cluster/cluster.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
@@ -44,8 +46,16 @@ std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
 /// "25.8 GB", "25.8 GB less 1.5 GB reserve".
 std::string capacity_text(std::int64_t capacity, std::int64_t reserve);
 
-/// Throws InputError when the program does not fit. The message names the device, its need, the
-/// parts and the remedy.
+/// A program does not fit into the memory of a device. `brief`: need, memory and remedy, for tables
+/// of many programs. `changes`: the remedy, as in Remedy; empty: none was found.
+struct DoesNotFit : InputError {
+  DoesNotFit(const std::string& text, std::string brief, std::vector<std::string> changes)
+      : InputError(text), brief(std::move(brief)), changes(std::move(changes)) {}
+  std::string brief;
+  std::vector<std::string> changes;
+};
+/// Throws DoesNotFit, whose message names the device, its need, the parts and the remedy, or
+/// InputError for a host without enough memory.
 void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
                   const model::ModelSpec& model, const cluster::Cluster& cluster);
 

@@ -45,6 +45,7 @@ def compare(
     methods: str | Sequence[str] = "all",
     overrides: toml.Keys | None = None,
     *,
+    fit: bool = False,
     fidelity: str = "fluid",
     seeds: int = 5,
     steps: int = 55,
@@ -54,10 +55,11 @@ def compare(
 
     methods: names with keys of their own, such as ["ddp", "1f1b@pp=2,micro_batches=8"], as text with commas, or "all". The rest is as for
     `simulate`. Columns: `method`, `mesh`, and the figures of a Result: seconds, bytes, joules, shares. A method that cannot run the job
-    has the reason under `refused`, which is missing elsewhere. Raises InputError when the job or the list is wrong.
+    has the reason under `refused`, which is missing elsewhere. fit: a method that does not fit into memory gets the keys that make it fit,
+    if they leave method and batch as they are; they stand in the column `method`. Raises InputError when the job or the list is wrong.
     """
     wanted = methods if isinstance(methods, str) else ",".join(methods)
-    answer = worker.ask("compare", source_of(job, overrides), wanted, fidelity, seeds, steps, precision)
+    answer = worker.ask("compare", source_of(job, overrides), wanted, fit, fidelity, seeds, steps, precision)
     return results.compared(json.loads(answer))
 
 

@@ -249,9 +249,27 @@ class Compare(CliTestCase):
         alone = self.json("simulate", job, "--fidelity", "analytic")
         self.assertEqual(both["results"][1], {k: v for k, v in alone.items() if k not in ("version", "command")})
         table = self.rehearse("compare", job, "--methods", given, "--fidelity", "analytic").stdout
-        lines = [line.split()[0] for line in table.splitlines()[1:6]]
-        self.assertEqual(lines, ["zero1", "ddp", "1f1b@pp=2,micro_batches=4", "megatron@tp=3", self.SERVERS])
-        self.assertIn("cannot run: ", table)
+        lines = [line.split()[0] for line in table.splitlines()[1:5]]
+        self.assertEqual(lines, ["zero1", "ddp", "1f1b@pp=2,micro_batches=4", self.SERVERS])
+        self.assertRegex(table, r"\ncannot run:\n  megatron@tp=3: .*method\.tp.*\n")
+
+    def test_methods_that_do_not_fit(self):
+        """In brief below the table; with --fit they run with what makes them fit, as they would with these keys in the list."""
+        text = 'model.name = "gpt2-1.5b"\ncluster = { name = "paper", world_size = 4 }\nmethod.name = "ddp"\ntrain.global_batch = 4\n'
+        given = ("compare", self.job(text), "--methods", "ddp,local-sgd,zero1,zero3", "--fidelity", "analytic", "--seeds", 1)
+        said = self.rehearse(*given).stdout
+        needs = r"needs 3\d\.\d GB on RTX 4090, which has 24\.3 GB to use; "
+        self.assertRegex(said, rf"\ncannot run:\n  ddp: {needs}fits with --set method\.\S+")
+        self.assertRegex(said, rf"\n  local-sgd: {needs}no change was found that fits\n")
+        self.assertIn("\n--fit predicts methods with the keys that make them fit\n", said)
+        both = self.json(*given, "--fit")
+        self.assertEqual([row["method"] for row in both["cannot_run"]], ["local-sgd"])
+        labels = [row["method"] for row in both["results"]]
+        self.assertEqual([label.split("@")[0] for label in labels], ["ddp", "zero1", "zero3"])
+        self.assertIn("@", labels[0])
+        again = self.json("compare", self.job(text), "--methods", ",".join(labels), "--fidelity", "analytic", "--seeds", 1)
+        self.assertEqual(again["results"], both["results"])
+        self.assertNotIn("--fit", self.rehearse(*given, "--fit").stdout)
 
     def test_keys_of_the_jobs_method_alone_leave_the_other_rows(self):
         """Each key is refused by a method of another row, which could then not run."""
