@@ -1,5 +1,6 @@
 #include "tests/runtime/allocations.h"
 
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <fmt/format.h>
 #include <link.h>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -66,14 +68,34 @@ bool own(const void* caller) {
       ranges, [&](const auto& range) { return range.first <= at && at < range.second; });
 }
 
+/// Whether the code is of std::string. Of its functions all libraries call the one copy that the
+/// program has.
+bool of_string(const void* code) {
+  Dl_info info;
+  return dladdr(code, &info) != 0 && info.dli_sname != nullptr &&
+         std::string_view(info.dli_sname).starts_with("_ZNSt7__cxx1112basic_string");
+}
+
+/// Whether the program itself took memory: `caller`, or who called the function of a string that
+/// `caller` is in.
+bool own_call(const void* caller, const Stack& stack) {
+  if (!own(caller)) return false;
+  const auto end = stack.frames.begin() + stack.size;
+  auto frame = std::find(stack.frames.begin(), end, caller);
+  while (frame != end && of_string(*frame)) ++frame;
+  return frame == end || own(*frame);
+}
+
 [[gnu::noinline]] void note(const void* caller) {
   if (!counting.load(std::memory_order_acquire) || here) return;
   here = true;
   if (own(caller) && std::ranges::find(older_threads, gettid()) == older_threads.end()) {
-    const std::int64_t number = count.fetch_add(1);
-    const std::lock_guard guard(lock);
-    Stack& stack = stacks[static_cast<std::size_t>(number) % stacks_kept];
+    Stack stack;
     stack.size = backtrace(stack.frames.data(), depth);
+    if (own_call(caller, stack)) {
+      const std::lock_guard guard(lock);
+      stacks[static_cast<std::size_t>(count.fetch_add(1)) % stacks_kept] = stack;
+    }
   }
   here = false;
 }

@@ -135,6 +135,14 @@ TEST(SteadyStateOfSelections, TakesNothingFromTheHeap) {
   }
 }
 
+TEST(AllocationCounter, CountsStringsThatTheProgramGrows) {
+  if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  std::string text = "short";
+  const AllocationCounter counter;
+  text.append(100, 'x');
+  EXPECT_EQ(counter.made(), 1) << text;
+}
+
 // The issue of ops, by a run that is long beside what queues and logs are kept of.
 TEST(SteadyStateOfLanes, TakesNothingFromTheHeap) {
   if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
