@@ -51,6 +51,7 @@ int main_of(int argc, char** argv) {
   add_chaos(app, context);
   add_profile(app, context);
   add_program(app, context);
+  add_list(app, context);
   add_doctor(app, context);
   add_completion(app, context);
   add_help(app, context);

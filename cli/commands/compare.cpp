@@ -21,6 +21,7 @@
 #include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/methods/strategy.h"
+#include "engine/planner/planner.h"
 #include "study/comparison.h"
 #include "study/decision.h"
 #include "study/study.h"
@@ -57,6 +58,21 @@ std::vector<std::string> cells(const Row& row) {
           fmt::format("{}", fmt::join(memory, " / ")),
           m.joules_per_step > 0 ? to_text(Joules(m.joules_per_step)) : "-",
           fixed(m.robustness, 4)};
+}
+
+/// The fastest rows in a line; empty: there are not two.
+std::string fastest_text(const std::vector<Row>& rows) {
+  constexpr std::size_t shown = 3;
+  std::vector<std::pair<double, std::string>> all;
+  for (const Row& row : rows)
+    if (row.study) all.emplace_back(row.study->summary.step_time.mean, row.choice.label);
+  if (all.size() < 2) return "";
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string out = fmt::format("fastest: {}, {:.4g} s", all[0].second, all[0].first);
+  for (std::size_t i = 1; i < std::min(shown, all.size()); ++i)
+    out += fmt::format("; {}: {}", all[i].second, planner::slower_text(all[i].first, all[0].first));
+  return out + "\n";
 }
 
 /// The methods that cannot run the job, those of one reason in a line; empty: all can. `fit`:
@@ -135,6 +151,7 @@ std::string describe(const std::vector<Row>& rows, bool fit) {
         "memory: {}; fidelity: {}\n",
         work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s",
         study::range_text(steps), kinds, name_of(any->fidelity));
+  out += fastest_text(rows);
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   out += refused_text(rows, fit);
   for (const Row& row : rows)

@@ -76,6 +76,7 @@ void add_train(CLI::App& app, Context& context);
 void add_chaos(CLI::App& app, Context& context);
 void add_program(CLI::App& app, Context& context);
 void add_profile(CLI::App& app, Context& context);
+void add_list(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
 void add_help(CLI::App& app, Context& context);

@@ -13,7 +13,6 @@ FOR_TESTS = {
     "exchanges_of": "the choice between exchanges, of which the product takes the first",
     "lower_large_product": "tests take the way of large products with small ones",
     "known_libraries": "the shipped library files, each of which a test loads",
-    "known_software": "the shipped software files, each of which a test loads",
     "library_keys": "docs/software.md is held to it",
     "model_file_keys": "docs/faults.md is held to it",
     "model_keys": "docs/model.md is held to it",
