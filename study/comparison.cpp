@@ -42,20 +42,18 @@ std::vector<ComparedMethod> load_rows(const JobSource& source, const job::Job& j
   return rows;
 }
 
-/// Predicts the row, or says why its method cannot run. Returns what would make it fit into memory.
-std::vector<std::string> predict_row(ComparedMethod& row, const StudyOptions& options) {
+/// Predicts the row, or says why its method cannot run.
+void predict_row(ComparedMethod& row, const StudyOptions& options) {
   try {
     row.decided = decide_plan(*row.job, options.progress);
     row.study = predict(*row.job, options);
     if (row.decided) add_warnings(*row.decided, *row.study);
     warn_of_trace(*row.job, row.study->warnings);
   } catch (const planner::DoesNotFit& e) {
-    row.refusal = e.what(), row.brief = e.brief;
-    return e.changes;
+    row.refusal = e.what(), row.brief = e.brief, row.changes = e.changes;
   } catch (const InputError& e) {
     row.refusal = row.brief = e.what();
   }
-  return {};
 }
 
 }  // namespace
@@ -66,8 +64,8 @@ std::vector<ComparedMethod> compare_methods(const JobSource& source, const std::
   std::vector<ComparedMethod> rows = load_rows(source, job, list);
   for (ComparedMethod& row : rows) {
     if (!row.job) continue;
-    const std::vector<std::string> changes = predict_row(row, options);
-    const auto changed = fit ? with_changes(row.choice, changes) : std::nullopt;
+    predict_row(row, options);
+    const auto changed = fit ? with_changes(row.choice, row.changes) : std::nullopt;
     if (!changed) continue;
     ComparedMethod again = load_row(*changed, source, job);
     if (again.job) predict_row(again, options);

@@ -19,6 +19,7 @@ struct ComparedMethod {
   std::optional<plan::Decision> decided = {};  // of a method whose plan the planner chooses
   std::string refusal = {};                    // why the method cannot run the job
   std::string brief = {};                      // the same for a table
+  std::vector<std::string> changes = {};       // that make its plan fit into memory, if it does not
 };
 
 /// `list`: as after --methods (methods.h). "all" adds a row for the job's plan file, and one with

@@ -89,12 +89,11 @@ std::string refused_text(const std::vector<Row>& rows, bool fit) {
       same->second += ", " + row.choice.label;
   }
   std::string out = lines.empty() ? "" : "\ncannot run:\n";
-  bool fits = false;
-  for (const auto& [reason, methods] : lines) {
-    out += fmt::format("  {}: {}\n", methods, reason);
-    fits = fits || reason.find("; fits with --set") != std::string::npos;
-  }
-  return out + (fits && !fit ? "--fit predicts methods with the keys that make them fit\n" : "");
+  for (const auto& [reason, methods] : lines) out += fmt::format("  {}: {}\n", methods, reason);
+  const bool more = !fit && std::any_of(rows.begin(), rows.end(), [](const Row& row) {
+    return study::with_changes(row.choice, row.changes).has_value();
+  });
+  return out + (more ? "--fit predicts methods with the keys that make them fit\n" : "");
 }
 
 /// A note where a plan that was chosen gives faster devices more samples and no row of a stated
@@ -143,14 +142,16 @@ std::string describe(const std::vector<Row>& rows, bool fit) {
                                                "peak memory", "J a step", "robust"}};
   for (const Row& row : rows)
     if (row.study) lines.push_back(cells(row));
-  std::string out = any != nullptr ? table(lines) : "";
+  std::string out;
   if (any != nullptr)
-    out += fmt::format(
-        "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; GB sent: mean per rank and step; "
-        "peak "
-        "memory: {}; fidelity: {}\n",
-        work_text(any->subject), any->subject.cluster, seeds, seeds == 1 ? "" : "s",
-        study::range_text(steps), kinds, name_of(any->fidelity));
+    out = table(lines) + fmt::format(
+                             "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; GB sent: "
+                             "mean per rank and step; "
+                             "peak "
+                             "memory: {}; fidelity: {}\n",
+                             work_text(any->subject), any->subject.cluster, seeds,
+                             seeds == 1 ? "" : "s", study::range_text(steps), kinds,
+                             name_of(any->fidelity));
   out += fastest_text(rows);
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   out += refused_text(rows, fit);

@@ -24,17 +24,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* family_text(model::Family family) {
-  if (family == model::Family::llama) return "llama";
-  return family == model::Family::gpt ? "gpt" : "bert";
-}
-
 Json models() {
   Json out = Json::array();
   for (const std::string& name : model::known_models()) {
     const model::ModelSpec m = model::load_model(name, 0);
+    const Config file = Config::load(find_data("models", name, "model").string());
     out.push_back({{"name", name},
-                   {"family", family_text(m.family)},
+                   {"family", file.text("family", std::nullopt)},
                    {"parameters", parameters_of(m)},
                    {"layers", m.layers},
                    {"hidden", m.hidden},
@@ -49,7 +45,7 @@ Json models() {
 Json clusters() {
   Json out = Json::array();
   for (const std::string& name : cluster::known_clusters()) {
-    const Config file = Config::load((data_dir() / "platforms" / (name + ".toml")).string());
+    const Config file = Config::load(find_data("platforms", name, "cluster").string());
     const std::string scale = file.text("scale", "fixed");
     out.push_back({{"name", name},
                    {"size", scale == "fixed"   ? ""

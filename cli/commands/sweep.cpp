@@ -96,23 +96,23 @@ int run_sweep(const Context& context, const Options& options) {
     std::cout << (context.json ? text_of(json_of(context, known)) : listed(known));
     return good;
   }
+  const bool searches = options.search > 0;
   study::Search search{.by = by, .budget = options.search};
-  if (options.search > 0) search.choose = optimiser();
+  if (searches) search.choose = optimiser();
   Teller teller(context);
   work.progress = &teller;
   int status = good;
   std::vector<study::Row> found;
   if (on)
     status = compute_on(context, *on, points, teller, rows);
-  else if (options.search > 0)
+  else if (searches)
     found = study::search(sweep, points, search, work, rows);
   else
     study::compute(sweep, points, work, rows);
   teller.done();
   if (status > 128) return status;
-  const bool searched = options.search > 0;
-  const Whole whole{sweep, searched ? std::move(found) : study::results_of(sweep, points, rows), by,
-                    searched ? points.size() : 0};
+  const Whole whole{sweep, searches ? std::move(found) : study::results_of(sweep, points, rows), by,
+                    searches ? points.size() : 0};
   const Json json = json_of(context, whole);
   std::string wrote;
   if (work.of == 1) {
