@@ -54,7 +54,6 @@ demo: simulator
 	@tools/demo train
 
 test soak flaky: export BUILD := $(BUILD)
-test soak flaky: export JOBS := $(JOBS)
 # Builds everything.
 tests: configure
 	@cmake --build $(BUILD) -j $(JOBS)

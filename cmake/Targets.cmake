@@ -84,16 +84,46 @@ endfunction()
 
 # rehearse_joined(NAME [SKIP file...]): compiles the files of a target eight at a time, because they use the same templates (docs/performance.md has
 # what that saves). Not those that SKIP names, nor those with options of their own. So two files of a namespace may not give two things one name, not
-# even in a namespace without a name.
+# even in a namespace without a name. CMake's UNITY_BUILD would write absolute paths, and clones could not share cached objects.
 option(REHEARSE_JOINED "Compile the files of the engine, the simulator and the studies eight at a time" ON)
 function(rehearse_joined name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SKIP")
-  if(TARGET ${name} AND REHEARSE_JOINED)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    set_source_files_properties(${arg_SKIP} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    target_compile_options(${name} PRIVATE -Wno-subobject-linkage) # g++ takes the joined files for headers
+  if(NOT TARGET ${name} OR NOT REHEARSE_JOINED)
+    return()
   endif()
+  get_target_property(files ${name} SOURCES)
+  list(SORT files)
+  set(text "")
+  set(inside 0)
+  set(number 0)
+  foreach(file IN LISTS files)
+    get_filename_component(path "${file}" ABSOLUTE)
+    file(RELATIVE_PATH of_folder "${CMAKE_CURRENT_SOURCE_DIR}" "${path}")
+    file(RELATIVE_PATH of_project "${CMAKE_SOURCE_DIR}" "${path}")
+    get_source_file_property(options "${path}" COMPILE_OPTIONS)
+    get_source_file_property(definitions "${path}" COMPILE_DEFINITIONS)
+    if(NOT options AND NOT definitions AND NOT of_folder IN_LIST arg_SKIP)
+      set_source_files_properties("${path}" PROPERTIES HEADER_FILE_ONLY ON)
+      string(APPEND text "#include \"${of_project}\"\n")
+      math(EXPR inside "${inside} + 1")
+    endif()
+    if(inside EQUAL 8)
+      rehearse_write_joined()
+    endif()
+  endforeach()
+  if(inside)
+    rehearse_write_joined()
+  endif()
+  target_compile_options(${name} PRIVATE -Wno-subobject-linkage) # g++ takes the joined files for headers
 endfunction()
+macro(rehearse_write_joined)
+  set(joined "${CMAKE_CURRENT_BINARY_DIR}/joined/${number}.cpp")
+  file(CONFIGURE OUTPUT "${joined}" CONTENT "${text}" @ONLY) # does not touch a file whose text is the same
+  target_sources(${name} PRIVATE "${joined}")
+  math(EXPR number "${number} + 1")
+  set(text "")
+  set(inside 0)
+endmacro()
 
 # rehearse_gloo_sources(file...): files that include c10d's ProcessGroupGloo.
 function(rehearse_gloo_sources)

@@ -279,6 +279,8 @@ TEST(PolicyRun, SamplesFollowMeasuredSpeed) {
   job::Job job = small_job(plan, data.path(), out.path());
   // So slow that no other work on the machine makes rank 0 look like it, or the last steps long.
   job.disturb.stragglers.push_back({.rank = 1, .factor = 50});
+  // Before the ranks, which are forks: else their first step, slowed down 50 times, loads LibTorch.
+  const ReferenceRun reference = train_reference(job);
   const std::vector<Outcome> outcomes = run_ranks(2, [&](const Environment& environment) {
     TrainOptions options;
     options.quiet = true;
@@ -297,7 +299,6 @@ TEST(PolicyRun, SamplesFollowMeasuredSpeed) {
   const json said = json::parse(outcomes[0].text);
   ASSERT_GE(said.at("changes").size(), 1U);
   EXPECT_EQ(said.at("changes")[0].at("step"), 6);
-  const ReferenceRun reference = train_reference(job);
   const auto losses = said.at("losses").get<std::vector<double>>();
   ASSERT_EQ(losses.size(), reference.losses.size());
   for (std::size_t step = 0; step < losses.size(); ++step)
