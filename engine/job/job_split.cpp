@@ -21,7 +21,13 @@ void check_clients(const Config& train, const Job& job) {
   if (clients < ranks)
     throw bad(fmt::format("{} data-parallel ranks play a client each in a round; at least {}",
                           ranks, ranks));
-  if (methods::strategy_named(job.plan.method).combines.graph)
+  const methods::Combines& can = methods::strategy_named(job.plan.method).combines;
+  if (!can.lockstep)
+    throw bad(fmt::format(
+        "with method \"{}\" workers do not wait for each other, so no round begins for all; use a "
+        "method such as \"fedavg\", or leave out train.clients",
+        job.plan.method));
+  if (can.graph)
     throw bad(fmt::format(
         "a rank plays one client after another, so all must begin a round with equal weights; "
         "with method \"{}\" ranks never have equal ones",

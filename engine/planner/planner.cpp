@@ -53,7 +53,6 @@ class Planner {
       : job_(job),
         profile_(profile),
         options_(options),
-        pace_(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
         scorer_(job, profile, options),
         enumerated_(static_cast<Id>(search_.scored.size())) {}
 
@@ -138,7 +137,7 @@ class Planner {
       if (placed.placement.partition == plan::Partition::layers) continue;  // eq. 1 cuts by work
       const auto found = unless_refused([&] {
         return place(job_.model, job_.cluster, placed, profile_, !placed.schedule.shares.empty(),
-                     pace_);
+                     scorer_.pace);
       });
       if (!found) continue;  // no placement fits: the plan in device order remains
       search_.placements[mesh_text(placed)] = gap_text(*found);
@@ -318,7 +317,6 @@ class Planner {
   const job::Job& job_;
   const costs::Profile* profile_;
   const PlannerOptions& options_;
-  std::vector<double> pace_;  // by rank
   Scorer scorer_;
   Search& search_ = scorer_.search;
   Id enumerated_;  // number of enumerated candidates; later ones were placed or made sparse

@@ -9,10 +9,9 @@
 namespace rehearse::planner {
 
 Scorer::Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options)
-    : bounds(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster),
-             rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
-      evaluator(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster),
-                rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
+    : pace(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
+      bounds(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster), pace),
+      evaluator(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster), pace),
       options_(options) {
   search.candidates = candidates(job, profile);
   search.scored.resize(search.candidates.plans.size());

@@ -39,6 +39,7 @@ class Scorer {
   std::vector<Id> scored_in_order();
 
   Search search = {};
+  const std::vector<double> pace;  // by rank: how many times as long its ops take
   Bounds bounds;
   Evaluator evaluator;
   ContentionGuess guess = {};

@@ -187,6 +187,8 @@ TEST(Job, RanksPlayMoreClients) {
               HasSubstr("train.clients\": 9: clients without texts of their own are all alike"));
   EXPECT_THAT(error_of({source, "train.clients=31"}),
               HasSubstr("31: 32 data-parallel ranks play a client each in a round; at least 32"));
+  EXPECT_THAT(error_of({source, "method.name=ps-async", "method.servers=1", "train.clients=99"}),
+              HasSubstr("with method \"ps-async\" workers do not wait for each other"));
   EXPECT_THAT(error_of({source, "method.name=d-psgd", "train.clients=99"}),
               HasSubstr("with method \"d-psgd\" ranks never have equal ones"));
 }

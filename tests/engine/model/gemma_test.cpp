@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
 #include <set>
 
 #include "engine/job/identity.h"
@@ -58,6 +59,36 @@ TEST(Gemma, TheThirdHasFiveLayersWithAWindowForOneWithout) {
   EXPECT_THAT(other(0.5, 512), HasSubstr("local_rope_theta = 0.5 must be at least 1"));
   EXPECT_THAT(other(1e4, 0), HasSubstr("so window must be stated"));
   EXPECT_NE(job::hash_of(m), job::hash_of(with(m, [](ModelSpec& x) { x.local_rope_theta = 0; })));
+}
+
+/// Transformers 4 wrote the bases of both kinds of layers, the stretch and the pattern as keys of
+/// their own; version 5 writes one object and a list of layers.
+TEST(Gemma, TheThirdsOlderFilesSayTheSame) {
+  const auto read = [](const std::string& rest) {
+    const std::string path = testing::TempDir() + "/gemma3.json";
+    std::ofstream(path) << R"({"model_type": "gemma3_text", "hidden_size": 640, "vocab_size": 1000,
+      "intermediate_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 4, "head_dim": 256,
+      "num_key_value_heads": 1, "max_position_embeddings": 4096, "sliding_window": 512, )"
+                        << rest << "}";
+    return load_model(path, 0);
+  };
+  const ModelSpec older = read(R"("rope_theta": 500000, "rope_local_base_freq": 20000,
+    "rope_scaling": {"rope_type": "linear", "factor": 8}, "sliding_window_pattern": 4)");
+  EXPECT_EQ(older.rope_theta, 500000);
+  EXPECT_EQ(older.local_rope_theta, 20000);
+  EXPECT_EQ(older.rope_scaling.factor, 8);
+  EXPECT_EQ(older.global_every, 4);
+  const std::string window = R"("sliding_attention", )", none = R"("full_attention")";
+  const std::string four = window + window + window + none;
+  const ModelSpec newer = read(R"("rope_parameters": {
+    "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 500000},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 20000}}, "layer_types": [)" +
+                               four + ", " + four + "]");
+  EXPECT_EQ(job::hash_of(older), job::hash_of(newer));
+  const ModelSpec least = read(R"("use_cache": true)");
+  EXPECT_EQ(least.rope_theta, 1e6);
+  EXPECT_EQ(least.local_rope_theta, 1e4);
+  EXPECT_EQ(least.global_every, 6);
 }
 
 TEST(Gemma, EverySecondLayerHasNoWindow) {
