@@ -21,16 +21,16 @@ void check_clients(const Config& train, const Job& job) {
   if (clients < ranks)
     throw bad(fmt::format("{} data-parallel ranks play a client each in a round; at least {}",
                           ranks, ranks));
-  const methods::Combines& can = methods::strategy_named(job.plan.method).combines;
-  if (!can.lockstep)
-    throw bad(fmt::format(
-        "with method \"{}\" workers do not wait for each other, so no round begins for all; use a "
-        "method such as \"fedavg\", or leave out train.clients",
-        job.plan.method));
-  if (can.graph)
+  const methods::Strategy& method = methods::strategy_named(job.plan.method);
+  if (method.combines.graph)
     throw bad(fmt::format(
         "a rank plays one client after another, so all must begin a round with equal weights; "
         "with method \"{}\" ranks never have equal ones",
+        job.plan.method));
+  if (method.sync && method.sync(job.plan).own_weights() && !method.combines.local_steps)
+    throw bad(fmt::format(
+        "with method \"{}\" workers do not wait for each other, so no round begins for all; use a "
+        "method such as \"fedavg\", or leave out train.clients",
         job.plan.method));
 }
 
