@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/methods/lowering/gradient_sync.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::job {
@@ -27,7 +28,7 @@ void check_clients(const Config& train, const Job& job) {
         "a rank plays one client after another, so all must begin a round with equal weights; "
         "with method \"{}\" ranks never have equal ones",
         job.plan.method));
-  if (method.sync && method.sync(job.plan).own_weights() && !method.combines.local_steps)
+  if (method.sync && method.sync(job.plan).workers_run_free())
     throw bad(fmt::format(
         "with method \"{}\" workers do not wait for each other, so no round begins for all; use a "
         "method such as \"fedavg\", or leave out train.clients",

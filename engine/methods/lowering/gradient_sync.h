@@ -45,6 +45,8 @@ class GradientSync {
   virtual int scale_age(const plan::Plan&) const { return 1; }
   /// Whether each data-parallel rank has weights, and so gradients, of its own.
   virtual bool own_weights() const { return false; }
+  /// Whether the workers of servers take steps of their own and wait for no other worker.
+  virtual bool workers_run_free() const { return false; }
   /// Versions of the weights (program::Storage::versions).
   virtual int weight_versions(const plan::Plan&) const { return 1; }
   /// [rank]: the leader that exchanges for it in two-level exchanges. Empty: there are none.

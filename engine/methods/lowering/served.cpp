@@ -35,7 +35,7 @@ program::Collective star(program::Program& program, const plan::Plan& plan, prog
 }
 
 LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& model,
-                            const GradientSync& sync, bool workers_run_free,
+                            const GradientSync& sync,
                             void (*serve)(Server&, const std::vector<Bucket>&)) {
   program::Program program = make_mesh(plan);
   const std::vector<StageRole> roles = stage_roles(program, plan, sync);
@@ -49,7 +49,7 @@ LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& mode
                          buckets.size(), buckets.size()));
     workers.lower(one_by_one.actions(plan, 0));
     program.roles.push_back(workers.role().take());
-    program.roles.back().free_running = workers_run_free;
+    program.roles.back().free_running = sync.workers_run_free();
   }
   for (int s = 0; s < plan.mesh.servers; ++s) {
     program::RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.mesh.dp + s)});

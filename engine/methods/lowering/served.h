@@ -40,7 +40,7 @@ struct Server {
 /// ops, given the server's buckets as the workers have them. Throws Refused when a server would
 /// have no bucket.
 LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& model,
-                            const GradientSync& sync, bool workers_run_free,
+                            const GradientSync& sync,
                             void (*serve)(Server&, const std::vector<Bucket>&));
 
 /// Throws Refused when the plan has no server.

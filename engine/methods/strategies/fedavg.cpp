@@ -100,7 +100,7 @@ const Register fedavg(
                .sync = sync,
                .lower =
                    [](const plan::Plan& plan, const model::ModelSpec& model) {
-                     return lower_served(plan, model, sync(plan), false, serve);
+                     return lower_served(plan, model, sync(plan), serve);
                    }});
 
 }  // namespace

@@ -61,6 +61,7 @@ class Served : public Replicated {
 
 /// The workers' side of ps-async: mailbox messages.
 class ServedAtOnce final : public Served {
+  bool workers_run_free() const override { return true; }
   double bucket_bytes(const plan::Plan& plan, const model::ModelSpec& model) const override {
     // One bucket per server, because a mailbox does not say which bucket arrives.
     return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.mesh.servers;
@@ -142,7 +143,7 @@ void serve(Server& server, const std::vector<Bucket>& buckets) {
 
 template <bool AtOnce>
 LoweredProgram lower(const plan::Plan& plan, const model::ModelSpec& model) {
-  return lower_served(plan, model, AtOnce ? at_once(plan) : in_step(plan), AtOnce, serve<AtOnce>);
+  return lower_served(plan, model, AtOnce ? at_once(plan) : in_step(plan), serve<AtOnce>);
 }
 
 template <bool AtOnce>
