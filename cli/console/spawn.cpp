@@ -2,12 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <cstring>
 
 #include "engine/base/errors.h"
@@ -17,7 +22,7 @@ extern char** environ;
 namespace rehearse::cli {
 
 Finished run_program(const std::vector<std::string>& arguments, bool with_errors,
-                     ProcessGroup group) {
+                     ProcessGroup group, Seconds patience) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
     throw BackendError(fmt::format("pipe: {}", std::strerror(errno)));
@@ -46,10 +51,25 @@ Finished run_program(const std::vector<std::string>& arguments, bool with_errors
     out.output = fmt::format("{}: {}", arguments[0], std::strerror(error));
     return out;
   }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience.value);
   std::array<char, 4096> block{};
-  for (ssize_t n = 0; (n = read(ends[0], block.data(), block.size())) != 0;) {
+  while (true) {
+    if (patience.value > 0) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      pollfd output{.fd = ends[0], .events = POLLIN, .revents = 0};
+      const int ready =
+          poll(&output, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60000)));
+      if (ready <= 0) {
+        if (left.count() > 0) continue;
+        out.timed_out = true;
+        kill(group == ProcessGroup::own ? -child : child, SIGKILL);
+        break;
+      }
+    }
+    const ssize_t n = read(ends[0], block.data(), block.size());
+    if (n == 0 || (n < 0 && errno != EINTR)) break;
     if (n > 0) out.output.append(block.data(), static_cast<std::size_t>(n));
-    if (n < 0 && errno != EINTR) break;
   }
   close(ends[0]);
   int state = 0;

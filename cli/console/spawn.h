@@ -3,20 +3,24 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/units.h"
+
 namespace rehearse::cli {
 
 struct Finished {
   int status = 0;           // 128 + n after signal n; 127: the program could not be started
   std::string output = {};  // standard output, with `with_errors` also standard error
+  bool timed_out = false;   // it was killed, because it took too long
 };
 
 /// Ctrl-C on a terminal reaches all processes of this one's group; not those of their own.
 enum class ProcessGroup { same, own };
 
-/// Runs a program and waits for its end. `arguments`: the program's name or path, then its
-/// arguments. Throws BackendError when no pipe can be created.
+/// Runs a program and waits for its end, no longer than `patience` if that is above 0: then kills
+/// it. `arguments`: the program's name or path, then its arguments. Throws BackendError when no
+/// pipe can be created.
 Finished run_program(const std::vector<std::string>& arguments, bool with_errors,
-                     ProcessGroup group = ProcessGroup::same);
+                     ProcessGroup group = ProcessGroup::same, Seconds patience = {});
 
 /// The word as a shell reads it: in quotes if it has characters that are special to a shell.
 std::string quoted(const std::string& word);

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "engine/base/errors.h"
+#include "engine/base/limits.h"
 
 namespace rehearse {
 
@@ -19,6 +22,13 @@ Seconds duration_of(const char* option, const std::string& text, const Limits& l
     throw InputError(fmt::format("{} {}: must be from {} to {}", option, text,
                                  to_text(Seconds(limits.least)), days(Seconds(limits.most))));
   return out;
+}
+
+Seconds patience_with_scripts() {
+  constexpr const char* variable = "REHEARSE_PYTHON_TIMEOUT";
+  const char* stated = std::getenv(variable);
+  if (stated == nullptr || *stated == '\0') return Seconds{600};
+  return duration_of(variable, stated, limits::patience);
 }
 
 }  // namespace rehearse

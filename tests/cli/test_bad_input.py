@@ -323,6 +323,17 @@ class Outputs(CliTestCase):
         self.refused("simulate", self.job(), "--report", out, env=env, says=["--report needs Python"])
         self.assertFalse(out.exists())
 
+    def test_python_does_not_end(self):
+        stub, out = self.tmp / "python", self.tmp / "out.html"
+        stub.write_text("#!/bin/sh\nexec sleep 3600\n")
+        stub.chmod(0o755)
+        command = ("simulate", self.job(), "--report", out)
+        env = os.environ | {"REHEARSE_PYTHON": str(stub), "REHEARSE_PYTHON_TIMEOUT": "200ms"}
+        said = self.rehearse(*command, env=env, expect=1).stderr
+        self.assertIn("plots/report.py had not ended after 0.2 s and was stopped; the environment variable REHEARSE_PYTHON_TIMEOUT", said)
+        env["REHEARSE_PYTHON_TIMEOUT"] = "soon"
+        self.refused(*command, env=env, says=["REHEARSE_PYTHON_TIMEOUT", "soon"])
+
     def test_full_disk(self):
         with open("/dev/full", "w") as full:
             import subprocess

@@ -1,6 +1,7 @@
 """The Python package gives the numbers and the error texts of the command, as objects and frames."""
 
 import inspect
+import os
 import pathlib
 import pickle
 import sys
@@ -274,6 +275,8 @@ class Sweep(PackageCase):
         self.assertEqual((len(frame), len(some)), (12, 7))
         names = [*axes, *by]
         self.assertLessEqual({str(row) for row in some[names].values}, {str(row) for row in frame[names].values})
+        with mock.patch.dict(os.environ, REHEARSE_PYTHON_TIMEOUT="1ms"), self.assertRaisesRegex(rehearse.BackendError, r"after 0\.001 s"):
+            rehearse.sweep(TINY, axes, fidelity="analytic", by=by, search=7, folder=self.tmp / "late")
         with self.assertRaisesRegex(rehearse.InputError, r'^by: goodput: what = "simulate" ranks by step_s, '):
             rehearse.sweep(TINY, axes, fidelity="analytic", by="goodput")
         with self.assertRaisesRegex(ValueError, "search: -1: must be at least 0"):
