@@ -14,6 +14,7 @@
 #include "engine/base/units.h"
 #include "engine/costs/ping_pong.h"
 #include "engine/planner/fitting.h"
+#include "sim/processes.h"
 #include "study/collective_study.h"
 #include "study/decision.h"
 #include "study/load.h"
@@ -101,8 +102,9 @@ std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names
   return out;
 }
 
-Study predict_step(const job::Job& job, Fidelity fidelity) {
-  return predict(job, {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}});
+Study predict_step(const job::Job& job, Fidelity fidelity, int jobs) {
+  return predict(
+      job, {.fidelity = fidelity, .seeds = 1, .steps = {.warm_up = 2, .steady = 3}, .jobs = jobs});
 }
 
 double predict_memory(const job::Job& job) {
@@ -112,36 +114,84 @@ double predict_memory(const job::Job& job) {
   return static_cast<double>(most);
 }
 
-Validation validate(const ValidationSet& set, Fidelity fidelity,
-                    const std::vector<std::string>& overrides, bool explained,
-                    const std::function<void(const ValidationRow&)>& each) {
-  Validation out{.set = &set};
-  for (const ValidationRow& row : set.rows) {
-    each(row);
-    Prediction& one = out.rows.emplace_back();
-    one.row = &row;
-    std::vector<std::string> keys = row.overrides;
-    keys.insert(keys.end(), overrides.begin(), overrides.end());
-    try {
-      if (set.kind == Measured::collective) {
-        one.predicted = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
-        continue;
-      }
-      job::Job job = load(set.file, keys);
-      decide_plan(job, nullptr);
-      if (set.kind == Measured::memory) {
-        one.predicted = predict_memory(job);
-        continue;
-      }
-      const Study s = predict_step(job, fidelity);
-      if (explained) one.explanation = explain(job);
-      one.predicted = s.summary.step_time.mean;
-      one.bubble = s.summary.bubble_fraction;
-      one.exposed = s.summary.exposed_comm_s;
-    } catch (const InputError& error) {
-      one.refusal = error.what();
+namespace {
+
+Prediction predict_row(const ValidationSet& set, const ValidationRow& row,
+                       const ValidateOptions& options) {
+  Prediction out{.row = &row};
+  std::vector<std::string> keys = row.overrides;
+  keys.insert(keys.end(), options.overrides.begin(), options.overrides.end());
+  try {
+    if (set.kind == Measured::collective) {
+      out.predicted = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
+      return out;
     }
+    job::Job job = load(set.file, keys);
+    decide_plan(job, nullptr);
+    if (set.kind == Measured::memory) {
+      out.predicted = predict_memory(job);
+      return out;
+    }
+    const Study s = predict_step(job, options.fidelity, 1);
+    if (options.explained) out.explanation = explain(job);
+    out.predicted = s.summary.step_time.mean;
+    out.bubble = s.summary.bubble_fraction;
+    out.exposed = s.summary.exposed_comm_s;
+  } catch (const InputError& error) {
+    out.refusal = error.what();
   }
+  return out;
+}
+
+/// Rows that one child predicts. So many share what is read and priced once in a process, and so
+/// few that no child works alone at the end for long.
+constexpr std::size_t rows_of_a_child = 2;
+
+nlohmann::json json_of(const Prediction& p) {
+  return {p.predicted, p.bubble, p.exposed, p.refusal};
+}
+Prediction prediction_of(const nlohmann::json& said, const ValidationRow& row) {
+  return {.row = &row,
+          .predicted = said.at(0),
+          .bubble = said.at(1),
+          .exposed = said.at(2),
+          .refusal = said.at(3)};
+}
+
+}  // namespace
+
+std::vector<Validation> validate(const std::vector<ValidationSet>& sets,
+                                 const ValidateOptions& options) {
+  std::vector<Validation> out;
+  std::vector<std::pair<const ValidationSet*, const ValidationRow*>> rows;
+  for (const ValidationSet& set : sets) {
+    out.push_back({.set = &set});
+    for (const ValidationRow& row : set.rows) rows.emplace_back(&set, &row);
+  }
+  std::vector<Prediction> predicted;
+  if (options.explained) {
+    for (const auto& [set, row] : rows) predicted.push_back(predict_row(*set, *row, options));
+  } else {
+    const std::size_t children = (rows.size() + rows_of_a_child - 1) / rows_of_a_child;
+    const auto work = [&](int child) {
+      nlohmann::json said = nlohmann::json::array();
+      const std::size_t first = static_cast<std::size_t>(child) * rows_of_a_child;
+      for (std::size_t r = first; r < std::min(first + rows_of_a_child, rows.size()); ++r)
+        said.push_back(json_of(predict_row(*rows[r].first, *rows[r].second, options)));
+      return said.dump();
+    };
+    const auto progress = [&](int ended) {
+      if (options.progress)
+        options.progress(std::min(rows.size(), static_cast<std::size_t>(ended) * rows_of_a_child));
+    };
+    for (const std::string& texts : sim::in_processes(static_cast<int>(children), work,
+                                                      {.jobs = options.jobs, .progress = progress}))
+      for (const nlohmann::json& said : nlohmann::json::parse(texts))
+        predicted.push_back(prediction_of(said, *rows[predicted.size()].second));
+  }
+  auto next = predicted.begin();
+  for (Validation& v : out)
+    for (std::size_t r = 0; r < v.set->rows.size(); ++r) v.rows.push_back(std::move(*next++));
   return out;
 }
 

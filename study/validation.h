@@ -62,17 +62,25 @@ struct Validation {
   std::vector<Prediction> rows = {};
 };
 
-/// The prediction of a step that is compared with a measured one. Throws InputError.
-Study predict_step(const job::Job& job, Fidelity fidelity);
+/// The prediction of a step that is compared with a measured one. `jobs`: as in StudyOptions.
+/// Throws InputError.
+Study predict_step(const job::Job& job, Fidelity fidelity, int jobs = 0);
 
 /// The bytes of the device that needs the most, whether or not it has them. Throws InputError.
 double predict_memory(const job::Job& job);
 
-/// Predicts every row with `fidelity`. `overrides`: further keys of every job. `each`: called
-/// before each row. `explained`: with an explanation of each row.
-Validation validate(const ValidationSet& set, Fidelity fidelity,
-                    const std::vector<std::string>& overrides, bool explained,
-                    const std::function<void(const ValidationRow&)>& each);
+struct ValidateOptions {
+  Fidelity fidelity = Fidelity::analytic;
+  std::vector<std::string> overrides = {};  // further keys of every job
+  bool explained = false;                   // with an explanation of each row
+  int jobs = 0;                             // rows at a time; 0: as many as the machine has cores
+  std::function<void(std::size_t done)> progress = {};  // called with the number of rows done
+};
+
+/// Predicts every row of every set, which must outlive the result. Rows are predicted in child
+/// processes, or in this one if they are explained.
+std::vector<Validation> validate(const std::vector<ValidationSet>& sets,
+                                 const ValidateOptions& options);
 
 /// Of the rows that are predicted and (not) used to fit.
 struct Accuracy {

@@ -24,6 +24,7 @@ namespace {
 struct Options {
   std::vector<std::string> sets = {};
   std::string row = {}, fidelity = "analytic", output = {};
+  int jobs = 0;
   bool rows = false;
 };
 
@@ -133,16 +134,17 @@ int run_validate(const Context& context, const Options& options) {
   const std::string python = check_result_file(options.output);
   std::vector<study::ValidationSet> sets = study::validation_sets(options.sets);
   if (!options.row.empty()) keep_rows(sets, options.row);
-  std::size_t rows = 0, done = 0;
+  std::size_t rows = 0;
   for (const study::ValidationSet& set : sets) rows += set.rows.size();
   Teller teller(context);
-  std::vector<study::Validation> all;
-  for (const study::ValidationSet& set : sets)
-    all.push_back(study::validate(set, *from_name<study::Fidelity>(options.fidelity), context.set,
-                                  !options.row.empty(), [&](const study::ValidationRow& row) {
-                                    teller.say(fmt::format("row {} of {}: {} {}", ++done, rows,
-                                                           set.name, row.name));
-                                  }));
+  const std::vector<study::Validation> all =
+      study::validate(sets, {.fidelity = *from_name<study::Fidelity>(options.fidelity),
+                             .overrides = context.set,
+                             .explained = !options.row.empty(),
+                             .jobs = options.jobs,
+                             .progress = [&](std::size_t done) {
+                               teller.say(fmt::format("{} of {} rows predicted", done, rows));
+                             }});
   teller.done();
   check_any_predicted(all);
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
@@ -183,6 +185,9 @@ void add_validate(CLI::App& app, Context& context) {
   command.option("--row", options->row, "Predict, print and explain this row alone").type("NAME");
   command.option("--fidelity", options->fidelity, "How to predict")
       .one_of(names_of<study::Fidelity>())
+      .shows_default();
+  command.option("--jobs", options->jobs, "Rows predicted at a time; 0: as many as cores")
+      .between(0, 4096)
       .shows_default();
   command.option("-o,--output", options->output, "Write JSON, or a picture (.svg, .png, .pdf)")
       .type("FILE");

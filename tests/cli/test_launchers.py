@@ -202,24 +202,24 @@ class Slurm(Launchers):
     def test_trains_the_same(self):
         self.check(documented()["srun"])
 
-    def test_a_killed_rank_ends_the_step(self):
-        started = self.under_way(documented()["srun"])
+    def check_a_killed_rank(self, options=""):
+        """srun loses lines of a step that it ends, so each rank's errors go to a file."""
+        started = self.under_way(documented()["srun"].replace("srun ", f"srun --error=said-%t.txt {options} "))
         os.kill(self.ranks()[1], signal.SIGKILL)
         said = self.end_of(started, within=15)
         self.assertEqual(started.returncode, 137, said)  # the gravest of the tasks': 128 + SIGKILL
-        self.assertRegex(said, r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
+        self.assertRegex((self.tmp / "said-0.txt").read_text(), r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
         self.assertEqual(self.checkpoints(), [])
+
+    def test_a_killed_rank_ends_the_step(self):
+        self.check_a_killed_rank()
 
     def test_strangers_do_no_harm(self):
         self.check_strangers(documented()["srun"], has_file=True)
 
     def test_no_kill_does_not_help(self):
         """The allocation stays, but the other ranks end all the same: nothing replaces a rank."""
-        started = self.under_way(documented()["srun"].replace("srun ", "srun --no-kill "))
-        os.kill(self.ranks()[1], signal.SIGKILL)
-        said = self.end_of(started, within=15)
-        self.assertRegex(said, r"rehearse: rank 1 \(node1, pid \d+\) ended without a word")
-        self.assertNotEqual(started.returncode, 0)
+        self.check_a_killed_rank("--no-kill")
 
     def test_scancel_saves(self):
         started = self.under_way(documented()["srun"])
@@ -265,7 +265,7 @@ class OpenMpi(Launchers):
         started = self.under_way(documented()["mpirun"])
         os.kill(self.ranks()[1], signal.SIGKILL)
         said = self.end_of(started, within=15)
-        self.assertEqual(started.returncode, 137, said)
+        self.assertIn(started.returncode, (137, 1), said)  # of the rank that mpirun saw end first
         self.assertRegex(said, "exited on signal 9|rank 1 .* ended without a word")
 
     def test_strangers_do_no_harm(self):

@@ -67,7 +67,8 @@ class Signals(TrainingCase):
                 ranks = list(ranks_of(child.pid).values())
                 for wait in (pause, 0):
                     for pid in ranks:
-                        os.kill(pid, signal.SIGINT)
+                        with contextlib.suppress(ProcessLookupError):  # a rank may have saved and ended within the pause
+                            os.kill(pid, signal.SIGINT)
                     time.sleep(wait)
                 self.check_saved(child, signal.SIGINT)
 
