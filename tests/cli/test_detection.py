@@ -58,7 +58,7 @@ class Detection(testbed_case.TestbedCase):
         self.assertLess(max(seconds.values()), 1.75 * TIMEOUT)
 
     def last_words(self, culprit):
-        """What the culprit says. It heard of the others last when they heard of it, or up to a heartbeat later, so it may end after them."""
+        """What the culprit says. It may have heard of the others up to a heartbeat after they heard of it, and so end after them."""
         deadline = time.monotonic() + 2 * TIMEOUT
         while "rehearse: " not in self.said(culprit) and time.monotonic() < deadline:
             time.sleep(0.05)
