@@ -14,10 +14,12 @@
 #include "engine/base/units.h"
 #include "engine/costs/ping_pong.h"
 #include "engine/planner/fitting.h"
-#include "sim/processes.h"
 #include "study/collective_study.h"
 #include "study/decision.h"
 #include "study/load.h"
+#ifdef REHEARSE_HAS_SIM
+#include "sim/processes.h"
+#endif
 
 namespace rehearse::study {
 namespace {
@@ -143,55 +145,50 @@ Prediction predict_row(const ValidationSet& set, const ValidationRow& row,
   return out;
 }
 
-/// Rows that one child predicts. So many share what is read and priced once in a process, and so
-/// few that no child works alone at the end for long.
-constexpr std::size_t rows_of_a_child = 2;
+using RowOfSet = std::pair<const ValidationSet*, const ValidationRow*>;
 
-nlohmann::json json_of(const Prediction& p) {
-  return {p.predicted, p.bubble, p.exposed, p.refusal};
-}
-Prediction prediction_of(const nlohmann::json& said, const ValidationRow& row) {
-  return {.row = &row,
-          .predicted = said.at(0),
-          .bubble = said.at(1),
-          .exposed = said.at(2),
-          .refusal = said.at(3)};
+std::vector<Prediction> predictions(const std::vector<RowOfSet>& rows,
+                                    const ValidateOptions& options) {
+  std::vector<Prediction> out;
+#ifdef REHEARSE_HAS_SIM
+  if (!options.explained) {
+    const auto one = [&](int r) {
+      const auto& [set, row] = rows[static_cast<std::size_t>(r)];
+      const Prediction p = predict_row(*set, *row, options);
+      return nlohmann::json{p.predicted, p.bubble, p.exposed, p.refusal}.dump();
+    };
+    for (const std::string& text :
+         sim::in_processes(static_cast<int>(rows.size()), one,
+                           {.jobs = options.jobs, .progress = options.progress})) {
+      const nlohmann::json said = nlohmann::json::parse(text);
+      out.push_back({.row = rows[out.size()].second,
+                     .predicted = said.at(0),
+                     .bubble = said.at(1),
+                     .exposed = said.at(2),
+                     .refusal = said.at(3)});
+    }
+    return out;
+  }
+#endif
+  for (const auto& [set, row] : rows) out.push_back(predict_row(*set, *row, options));
+  return out;
 }
 
 }  // namespace
 
 std::vector<Validation> validate(const std::vector<ValidationSet>& sets,
                                  const ValidateOptions& options) {
-  std::vector<Validation> out;
-  std::vector<std::pair<const ValidationSet*, const ValidationRow*>> rows;
-  for (const ValidationSet& set : sets) {
-    out.push_back({.set = &set});
+  std::vector<RowOfSet> rows;
+  for (const ValidationSet& set : sets)
     for (const ValidationRow& row : set.rows) rows.emplace_back(&set, &row);
+  std::vector<Prediction> predicted = predictions(rows, options);
+  std::vector<Validation> out;
+  auto next = std::make_move_iterator(predicted.begin());
+  for (const ValidationSet& set : sets) {
+    const auto end = next + std::ssize(set.rows);
+    out.push_back({.set = &set, .rows = {next, end}});
+    next = end;
   }
-  std::vector<Prediction> predicted;
-  if (options.explained) {
-    for (const auto& [set, row] : rows) predicted.push_back(predict_row(*set, *row, options));
-  } else {
-    const std::size_t children = (rows.size() + rows_of_a_child - 1) / rows_of_a_child;
-    const auto work = [&](int child) {
-      nlohmann::json said = nlohmann::json::array();
-      const std::size_t first = static_cast<std::size_t>(child) * rows_of_a_child;
-      for (std::size_t r = first; r < std::min(first + rows_of_a_child, rows.size()); ++r)
-        said.push_back(json_of(predict_row(*rows[r].first, *rows[r].second, options)));
-      return said.dump();
-    };
-    const auto progress = [&](int ended) {
-      if (options.progress)
-        options.progress(std::min(rows.size(), static_cast<std::size_t>(ended) * rows_of_a_child));
-    };
-    for (const std::string& texts : sim::in_processes(static_cast<int>(children), work,
-                                                      {.jobs = options.jobs, .progress = progress}))
-      for (const nlohmann::json& said : nlohmann::json::parse(texts))
-        predicted.push_back(prediction_of(said, *rows[predicted.size()].second));
-  }
-  auto next = predicted.begin();
-  for (Validation& v : out)
-    for (std::size_t r = 0; r < v.set->rows.size(); ++r) v.rows.push_back(std::move(*next++));
   return out;
 }
 

@@ -74,11 +74,11 @@ struct ValidateOptions {
   std::vector<std::string> overrides = {};  // further keys of every job
   bool explained = false;                   // with an explanation of each row
   int jobs = 0;                             // rows at a time; 0: as many as the machine has cores
-  std::function<void(std::size_t done)> progress = {};  // called with the number of rows done
+  std::function<void(int done)> progress = {};  // called with the number of rows predicted
 };
 
-/// Predicts every row of every set, which must outlive the result. Rows are predicted in child
-/// processes, or in this one if they are explained.
+/// Predicts every row of every set, which must outlive the result. Each row is predicted in a
+/// child process, or in this one if it is explained or there is no simulator.
 std::vector<Validation> validate(const std::vector<ValidationSet>& sets,
                                  const ValidateOptions& options);
 

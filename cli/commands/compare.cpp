@@ -145,10 +145,8 @@ std::string describe(const std::vector<Row>& rows, bool fit) {
   std::string out;
   if (any != nullptr)
     out = table(lines) + fmt::format(
-                             "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; GB sent: "
-                             "mean per rank and step; "
-                             "peak "
-                             "memory: {}; fidelity: {}\n",
+                             "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; "
+                             "GB sent: mean per rank and step; peak memory: {}; fidelity: {}\n",
                              work_text(any->subject), any->subject.cluster, seeds,
                              seeds == 1 ? "" : "s", study::range_text(steps), kinds,
                              name_of(any->fidelity));

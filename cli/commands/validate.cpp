@@ -142,7 +142,7 @@ int run_validate(const Context& context, const Options& options) {
                              .overrides = context.set,
                              .explained = !options.row.empty(),
                              .jobs = options.jobs,
-                             .progress = [&](std::size_t done) {
+                             .progress = [&](int done) {
                                teller.say(fmt::format("{} of {} rows predicted", done, rows));
                              }});
   teller.done();

@@ -123,8 +123,8 @@ TEST(OrderOf, AnAsynchronousWorkerIsNotHeldUpByASlowOne) {
       {.method = "ps-async", .mesh = {.dp = 2, .servers = 1}, .schedule = {.global_batch = 16}},
       data.path(), updates_wanted / 2);
   // The factor multiplies the time that the op took on this rank. It is large, so that the slow
-  // worker is slower however the operating system schedules the processes: one step of it takes
-  // longer than the run.
+  // worker is slower however the operating system schedules the processes: in one step of it the
+  // other one takes about as many as the run has.
   job.disturb.stragglers = {{.rank = 0, .factor = 60}};
   // The first ops of a process take hundreds of times as long as later ones, because LibTorch loads
   // what it needs. Ranks are forks of this process, so it runs them first.
