@@ -193,7 +193,7 @@ void define(nb::module_& m) {
       },
       "source"_a, "budget"_a, "rescore"_a);
 
-  m.def("patience_with_scripts", [] { return patience_with_scripts().value; });
+  m.def("patience_with_programs", [] { return patience_with_programs().value; });
   nb::class_<SweepFlags>(m, "SweepFlags", "How a sweep is computed.")
       .def(nb::new_([](std::string folder, int jobs, std::vector<std::string> by, int search) {
              return SweepFlags{std::move(folder), jobs, std::move(by), search};

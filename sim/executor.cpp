@@ -10,6 +10,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/link/readiness.h"
+#include "engine/program/rounds.h"
 #include "sim/crowding.h"
 #include "sim/fault_player.h"
 #include "sim/group_exchanges.h"
@@ -50,7 +51,8 @@ class Executor {
                           .measured = options.profile == nullptr ? nullptr : &crowding_}),
         player_(network_, group_exchanges_, tag_hop),
         readiness_(linked, steps),
-        mailboxes_(linked.program.channels.size(), linked.role_of.size()) {
+        mailboxes_(linked.program.channels.size(), linked.role_of.size()),
+        rounds_(linked.role_of.size()) {
     for (const program::Role& role : linked.program.roles) {
       follow_clock_ |= role.free_running;
       for (const program::Lane& lane : role.lanes)
@@ -160,7 +162,10 @@ class Executor {
     const link::RankLane& lane = readiness_.lanes()[id];
     const Id rank = rank_of(lane);
     const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
-    const bool works = op.when.due(lane.current.step);
+    const program::Round& round = linked_.program.roles[lane.role].round;
+    const bool works =
+        op.when.due(lane.current.step) &&
+        (round.steps == 0 || rounds_[rank].works(round, op, lane.current.step, lane.current.since));
     const bool on_cores =
         !cores_.empty() && works && !std::holds_alternative<program::Pause>(op.work);
     const double seconds =
@@ -369,7 +374,8 @@ class Executor {
   std::vector<Waiting> waiting_ = {};
   Owners owners_;
   Mailboxes mailboxes_;
-  std::deque<Id> queue_ = {};  // lanes that may be able to go on
+  std::vector<program::RoundClock> rounds_;  // by rank
+  std::deque<Id> queue_ = {};                // lanes that may be able to go on
   std::vector<Id> woken_ = {};
   Simulated result_ = {};
 };

@@ -9,12 +9,12 @@ namespace rehearse::execution {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Metrics, step_times, steps_run, period, mean_step, std_step,
                                    robustness, samples_per_s, tokens_per_s, mfu, bubble_fraction,
                                    exposed_comm_s, bytes_sent_mean, bytes_sent_max, bytes_per_step,
-                                   joules_per_step, exposed_exact)
+                                   joules_per_step, in_time, exposed_exact)
 }  // namespace rehearse::execution
 
 namespace rehearse::sim {
 
-static_assert(sizeof(execution::Metrics) == 136, "a new metric must cross too");
+static_assert(sizeof(execution::Metrics) == 144, "a new metric must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Simulated, seconds, instances, transfers, flows, bypassed)
 static_assert(sizeof(Simulated) == 40, "a new figure must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeedRun, metrics, simulated)

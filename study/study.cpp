@@ -13,6 +13,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/json_text.h"
 #include "engine/base/names.h"
+#include "engine/base/refusal.h"
 #include "engine/base/units.h"
 #include "engine/costs/costs.h"
 #include "engine/costs/profile.h"
@@ -299,6 +300,12 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   }
   out.calibrated = costs.calibrated() && outside_of_measured(job, costs).empty();
   out.summary = summarise(metrics);
+  out.deadline = job.plan.exchange.averaging.deadline;
+  if (out.summary.in_time == 0)
+    throw Refused({"method.deadline",
+                   fmt::format("method.deadline: {}: no client ends its {} local steps in that "
+                               "time, so nothing would be learned; it must be longer",
+                               to_text(*out.deadline), *job.plan.exchange.averaging.local_steps)});
   if (out.calibrated && !profile) {
     const CalibrationError error = calibration_error();
     const execution::Spread& t = out.summary.step_time;

@@ -84,6 +84,7 @@ struct Study {
     std::size_t cycles = 0;  // of backward that end with gradients to sum
   };
   std::optional<Fusion> fusion = {};
+  std::optional<Seconds> deadline = {};  // of a round; summary.in_time says who met it
   int last_phase = 0;  // the figures are of steps from this one on; earlier ones do other work
   std::optional<Saving> saving = {};             // checkpoints behind training; nothing: none
   std::vector<planner::DeviceNeed> memory = {};  // by kind of device

@@ -85,6 +85,8 @@ Json to_json(const Study& s) {
       {"warnings", s.warnings}});
   if (s.faults) out["faults"] = to_json(*s.faults);
   if (s.last_phase > 1) out["first_step"] = s.last_phase;
+  if (s.deadline)
+    out["round"] = {{"deadline_s", s.deadline->value}, {"in_time", s.summary.in_time}};
   if (!s.shares.empty()) out["shares"] = s.shares;
   if (s.fusion)
     out["fusion"] = {{"cycle_time_s", s.fusion->cycle_s},

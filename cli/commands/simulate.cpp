@@ -60,6 +60,10 @@ std::string describe(const study::Study& s) {
   }
   row("throughput",
       fmt::format("{:.5g} samples/s, {:.5g} tokens/s", m.samples_per_s, m.tokens_per_s));
+  if (s.deadline)
+    row("in time",
+        fmt::format("{} of the samples, in rounds of at most {}; late clients are dropped",
+                    percent(m.in_time, 1), to_text(*s.deadline)));
   row("MFU", m.mfu > 0 ? percent(m.mfu, 2) + doubt
                        : "not known: the peak rate of this machine's cores is not");
   row("bubble", percent(m.bubble_fraction, 2) + " of the compute lanes' time");

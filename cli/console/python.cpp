@@ -8,7 +8,6 @@
 #include "cli/console/files.h"
 #include "cli/console/spawn.h"
 #include "engine/base/data_dir.h"
-#include "engine/base/duration.h"
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
 
@@ -35,13 +34,7 @@ std::string run_script(const std::string& python, const std::string& script,
                        const std::vector<std::string>& arguments) {
   std::vector<std::string> all{python, (data_dir() / script).string()};
   all.insert(all.end(), arguments.begin(), arguments.end());
-  const Seconds patience = patience_with_scripts();
-  const Finished done = run_program(all, true, ProcessGroup::same, patience);
-  if (done.timed_out)
-    throw BackendError(
-        fmt::format("{} had not ended after {} s and was stopped; the environment variable "
-                    "REHEARSE_PYTHON_TIMEOUT sets another limit, as in 1h",
-                    script, patience.value));
+  const Finished done = run_program(all, true);
   if (done.status == 0) return done.output;
   std::string said = done.output;
   while (!said.empty() && said.back() == '\n') said.pop_back();

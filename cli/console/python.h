@@ -13,7 +13,7 @@ std::string find_python();
 std::string need_python(const std::string& flag);
 /// Runs a script of the installation, as in "plots/report.py", and returns what it printed. Throws
 /// BackendError with the last line of its output when it fails, and when it takes longer than
-/// patience_with_scripts.
+/// patience_with_programs.
 std::string run_script(const std::string& python, const std::string& script,
                        const std::vector<std::string>& arguments);
 /// Runs plots/report.py.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -12,17 +13,59 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <cstring>
+#include <thread>
 
+#include "engine/base/duration.h"
 #include "engine/base/errors.h"
 
 extern char** environ;
 
 namespace rehearse::cli {
 
+namespace {
+
+/// The program and its first argument: an interpreter's script, a batch system's verb.
+std::string shown(const std::vector<std::string>& arguments) {
+  const std::size_t few = std::min<std::size_t>(arguments.size(), 2);
+  return fmt::format("{}{}", fmt::join(arguments.begin(), arguments.begin() + few, " "),
+                     few < arguments.size() ? " ..." : "");
+}
+
+/// Reads what a child writes until it ends or `limit` has passed, and then kills it. Leaves what
+/// waitpid says in `out.status`.
+void read_to_end(int from, Finished& out, pid_t child, ProcessGroup group, Seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  const auto left = [&] {
+    return std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(
+                                                      end - std::chrono::steady_clock::now()));
+  };
+  std::array<char, 4096> block{};
+  constexpr std::chrono::milliseconds most{60000}, nap{5};
+  while (left().count() > 0) {
+    pollfd output{.fd = from, .events = POLLIN, .revents = 0};
+    if (poll(&output, 1, static_cast<int>(std::min(left(), most).count())) <= 0) continue;
+    const ssize_t n = read(from, block.data(), block.size());
+    if (n == 0 || (n < 0 && errno != EINTR)) break;
+    if (n > 0) out.output.append(block.data(), static_cast<std::size_t>(n));
+  }
+  // A program may close its output and go on.
+  while (left().count() > 0) {
+    const pid_t ended = waitpid(child, &out.status, WNOHANG);
+    if (ended == child || (ended < 0 && errno != EINTR)) return;
+    std::this_thread::sleep_for(nap);
+  }
+  out.timed_out = true;
+  kill(group == ProcessGroup::own ? -child : child, SIGKILL);
+  while (waitpid(child, &out.status, 0) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace
+
 Finished run_program(const std::vector<std::string>& arguments, bool with_errors,
-                     ProcessGroup group, Seconds patience) {
+                     ProcessGroup group, std::optional<Seconds> patience) {
+  const Seconds limit = patience ? *patience : patience_with_programs();
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
     throw BackendError(fmt::format("pipe: {}", std::strerror(errno)));
@@ -51,31 +94,14 @@ Finished run_program(const std::vector<std::string>& arguments, bool with_errors
     out.output = fmt::format("{}: {}", arguments[0], std::strerror(error));
     return out;
   }
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience.value);
-  std::array<char, 4096> block{};
-  while (true) {
-    if (patience.value > 0) {
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-      pollfd output{.fd = ends[0], .events = POLLIN, .revents = 0};
-      const int ready =
-          poll(&output, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60000)));
-      if (ready <= 0) {
-        if (left.count() > 0) continue;
-        out.timed_out = true;
-        kill(group == ProcessGroup::own ? -child : child, SIGKILL);
-        break;
-      }
-    }
-    const ssize_t n = read(ends[0], block.data(), block.size());
-    if (n == 0 || (n < 0 && errno != EINTR)) break;
-    if (n > 0) out.output.append(block.data(), static_cast<std::size_t>(n));
-  }
+  read_to_end(ends[0], out, child, group, limit);
   close(ends[0]);
-  int state = 0;
-  while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
-  }
-  out.status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+  out.status = WIFEXITED(out.status) ? WEXITSTATUS(out.status) : 128 + WTERMSIG(out.status);
+  if (out.timed_out && !patience)
+    throw BackendError(
+        fmt::format("{} had not ended after {} s and was stopped; the environment variable "
+                    "REHEARSE_PROGRAM_TIMEOUT sets another limit, as in 1h",
+                    shown(arguments), limit.value));
   return out;
 }
 

@@ -1,5 +1,6 @@
 // Runs another program and returns its exit status and its output. Words for a shell.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,12 @@ struct Finished {
 /// Ctrl-C on a terminal reaches all processes of this one's group; not those of their own.
 enum class ProcessGroup { same, own };
 
-/// Runs a program and waits for its end, no longer than `patience` if that is above 0: then kills
-/// it. `arguments`: the program's name or path, then its arguments. Throws BackendError when no
-/// pipe can be created.
+/// Runs a program and waits for its end, no longer than `patience`: then kills it. Without a
+/// `patience`, that of patience_with_programs, and a program that was killed is a BackendError.
+/// `arguments`: the program's name or path, then its arguments. Throws BackendError when no pipe
+/// can be created.
 Finished run_program(const std::vector<std::string>& arguments, bool with_errors,
-                     ProcessGroup group = ProcessGroup::same, Seconds patience = {});
+                     ProcessGroup group = ProcessGroup::same, std::optional<Seconds> patience = {});
 
 /// The word as a shell reads it: in quotes if it has characters that are special to a shell.
 std::string quoted(const std::string& word);

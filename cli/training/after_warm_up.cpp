@@ -19,8 +19,6 @@
 namespace rehearse::cli {
 namespace {
 
-constexpr int timed_out = 124;  // exit status of coreutils' timeout
-
 plan::Plan decide_again(const job::Job& job, const std::string& path,
                         const std::vector<std::string>& set, const planner::Measured& measured) {
   std::optional<TemporaryFolder> scratch;
@@ -36,14 +34,14 @@ plan::Plan decide_again(const job::Job& job, const std::string& path,
   else
     replace_variances(profile, job.model.name, measured.variances);
   write_file(observed, to_json(profile));
-  std::vector<std::string> command{"timeout", fmt::format("{}", job.adaptive.plan_timeout.value),
-                                   own_path(), "plan", path};
+  std::vector<std::string> command{own_path(), "plan", path};
   for (const std::string& one : set) command.insert(command.end(), {"--set", one});
   command.insert(command.end(),
                  {"--set", fmt::format("cluster.world_size={}", job.plan.mesh.world_size()),
                   "--profile", observed, "-o", file("plan.toml"), "--quiet"});
-  const Finished planned = run_program(command, true);
-  if (planned.status == timed_out)
+  const Finished planned =
+      run_program(command, true, ProcessGroup::same, job.adaptive.plan_timeout);
+  if (planned.timed_out)
     throw BackendError(
         fmt::format("planning after warm-up took longer than adaptive.plan_timeout, {}",
                     to_text(job.adaptive.plan_timeout)));

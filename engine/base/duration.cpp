@@ -24,8 +24,8 @@ Seconds duration_of(const char* option, const std::string& text, const Limits& l
   return out;
 }
 
-Seconds patience_with_scripts() {
-  constexpr const char* variable = "REHEARSE_PYTHON_TIMEOUT";
+Seconds patience_with_programs() {
+  constexpr const char* variable = "REHEARSE_PROGRAM_TIMEOUT";
   const char* stated = std::getenv(variable);
   if (stated == nullptr || *stated == '\0') return Seconds{600};
   return duration_of(variable, stated, limits::patience);

@@ -12,8 +12,8 @@ std::string days(Seconds s);
 /// The duration that `option` states, as in 90s or 54d. Throws InputError that names the option
 /// when the text is none or outside the limits, in seconds.
 Seconds duration_of(const char* option, const std::string& text, const Limits& limits);
-/// How long to wait for a Python script: REHEARSE_PYTHON_TIMEOUT, as in 30m, or else ten minutes.
+/// How long to wait for another program: REHEARSE_PROGRAM_TIMEOUT, as in 30m, or else ten minutes.
 /// Throws InputError for a text that is no duration.
-Seconds patience_with_scripts();
+Seconds patience_with_programs();
 
 }  // namespace rehearse

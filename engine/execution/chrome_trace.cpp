@@ -15,6 +15,7 @@
 #include "engine/base/errors.h"
 #include "engine/execution/trace_labels.h"
 #include "engine/link/rendezvous.h"
+#include "engine/program/rounds.h"
 
 namespace rehearse::execution {
 
@@ -198,8 +199,10 @@ void ChromeTrace::record(Id role, Id op, int step, Id first_place, std::span<con
   if (step < s.first_step || (s.last_step >= 0 && step > s.last_step)) return;
   const program::Role& who = t.linked->program.roles[role];
   if (!who.ops[op].when.due(step)) return;
+  const bool may_stop = who.round.steps > 0 && program::stops(who.ops[op]);
   for (std::size_t i = 0; i < starts.size(); ++i)
-    if (const Id rank = who.ranks[first_place + i]; t.wants(rank))
+    if (const Id rank = who.ranks[first_place + i];
+        t.wants(rank) && !(may_stop && starts[i] == ends[i]))
       t.slices.push_back({.rank = rank,
                           .role = role,
                           .op = op,

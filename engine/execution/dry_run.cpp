@@ -5,7 +5,7 @@ namespace rehearse::execution {
 bool needs_events(const link::OrderedProgram& linked) {
   if (linked.mailboxes) return true;
   for (const program::Role& role : linked.program.roles) {
-    if (role.free_running) return true;
+    if (role.free_running || role.round.steps > 0) return true;
     for (const program::Lane& lane : role.lanes)
       if (lane.order == program::Order::arrival) return true;
   }

@@ -21,6 +21,7 @@
 #include "engine/execution/dry_run.h"
 #include "engine/link/readiness.h"
 #include "engine/link/rendezvous.h"
+#include "engine/program/rounds.h"
 
 namespace rehearse::execution {
 namespace {
@@ -37,6 +38,7 @@ class Events {
         meet_(linked),
         readiness_(linked, steps) {
     senders_.resize(linked.program.channels.size());
+    rounds_.resize(static_cast<std::size_t>(linked.program.world_size));
   }
 
   DryRun run() {
@@ -145,6 +147,13 @@ class Events {
     return true;
   }
 
+  bool works(const link::RankLane& lane, const program::Op& op, int step) {
+    if (!op.when.due(step)) return false;
+    const program::Round& round = role(lane.role).round;
+    return round.steps == 0 ||
+           rounds_[role(lane.role).ranks[lane.place]].works(round, op, step, now_);
+  }
+
   void schedule(Id lane, Id op, int step, double seconds, Id to_rank = none) {
     queue_.push({now_ + seconds, number_++, lane, op, step, now_, seconds, to_rank});
   }
@@ -154,7 +163,7 @@ class Events {
     const link::RankLane& lane = readiness_.lanes()[id];
     const program::Op& op = role(lane.role).ops[o];
     const Id rank = role(lane.role).ranks[lane.place];
-    if (!op.when.due(step)) return schedule(id, o, step, 0);
+    if (!works(lane, op, step)) return schedule(id, o, step, 0);
     const double cost = costs_.seconds(lane.role, o, lane.place);
     std::visit(program::overloaded{
                    [&](const program::Collective& work) { meet(id, o, step, work.channel); },
@@ -281,6 +290,7 @@ class Events {
   std::map<Id, Table> tables_ = {};                          // by event
   std::map<std::pair<Id, Id>, Mailbox> mailboxes_ = {};      // by channel, rank
   std::vector<std::map<Id, Id>> senders_ = {};  // [channel][rank]: sender of the last message taken
+  std::vector<program::RoundClock> rounds_ = {};  // by rank
   double now_ = 0;
   std::uint64_t number_ = 0;
   DryRun out_ = {};

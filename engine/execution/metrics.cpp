@@ -14,6 +14,7 @@
 #include "engine/execution/occupancy.h"
 #include "engine/execution/period.h"
 #include "engine/execution/work_parts.h"
+#include "engine/program/rounds.h"
 
 namespace rehearse::execution {
 namespace {
@@ -77,6 +78,21 @@ struct MetricsSink::Impl {
   std::int64_t computing = 0;
   double sent_mean = 0, sent_max = 0, sent_total = 0;
 
+  /// Of a role with rounds: when its ranks began theirs, and what they count.
+  struct Rounds {
+    Id first = none, last = none;    // its first op, and its kernel in_time
+    std::vector<double> began = {};  // by place
+
+    void build(const program::Role& role) {
+      if (role.round.steps == 0) return;
+      for (Id o = 0; o < role.ops.size(); ++o) {
+        if (first == none && program::stops(role.ops[o])) first = o;
+        const auto* kernel = std::get_if<program::Kernel>(&role.ops[o].work);
+        if (kernel != nullptr && kernel->kind == program::KernelKind::in_time) last = o;
+      }
+      began.resize(role.ranks.size());
+    }
+  };
   enum Kind : std::uint8_t { other, compute, communication, serving };
   struct RoleState {
     Id compute_lane = none;
@@ -84,6 +100,7 @@ struct MetricsSink::Impl {
     Occupancy occupancy = {0, 1};
     std::vector<Share> shares = {};  // by step
     Power power = {};
+    Rounds rounds = {};
 
     /// Adds an op to the share of step `at`.
     void count(Id op, std::size_t at, Id first_place, std::span<const double> starts,
@@ -101,8 +118,9 @@ struct MetricsSink::Impl {
     }
   };
   std::vector<RoleState> roles = {};
-  std::vector<double> ends = {};           // by step
-  std::vector<std::int64_t> missing = {};  // by step: (rank, op) instances still to come
+  std::vector<double> ends = {};             // by step
+  std::vector<std::int64_t> missing = {};    // by step: (rank, op) instances still to come
+  std::vector<double> counted_in_time = {};  // by step: share of the samples, at ends of rounds
   std::vector<double> done = {};  // by complete leading step: when it and all before it had ended
   std::optional<PeriodFinder> finder = {};
   std::optional<Period> period = {};  // that the latest complete steps proved
@@ -120,6 +138,7 @@ struct MetricsSink::Impl {
       const program::Role& role = p.roles[r];
       RoleState& state = roles.emplace_back();
       state.compute_lane = compute_lane_of(role);
+      state.rounds.build(role);
       program::DType dtype = program::DType::f32;
       for (Id o = 0; o < role.ops.size(); ++o) {
         const program::Op& op = role.ops[o];
@@ -161,6 +180,7 @@ struct MetricsSink::Impl {
     // Shared CPU cores have no data-sheet peak, so MFU is not defined.
     peak_known = cluster.shared_cores() == 0;
     ends.assign(all, 0.0);
+    counted_in_time.assign(all, 0.0);
     missing.assign(all, instances);
     for (double bytes : sent) {
       sent_total += bytes;
@@ -170,6 +190,33 @@ struct MetricsSink::Impl {
     const bool numbered = std::none_of(p.roles.begin(), p.roles.end(),
                                        [](const program::Role& r) { return r.free_running; });
     if (stopping.at_period && numbered) finder.emplace(linked);
+  }
+
+  void count_in_time(Id role, Id op, int step, Id first_place, std::span<const double> starts) {
+    Rounds& rounds = roles[role].rounds;
+    if (op != rounds.first && op != rounds.last) return;
+    const program::Role& who = linked.program.roles[role];
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      double& began = rounds.began[first_place + i];
+      if (op == rounds.first && step % who.round.steps == 0) began = starts[i];
+      if (op == rounds.last && who.ops[op].when.due(step) &&
+          starts[i] - began <= who.round.deadline)
+        counted_in_time[static_cast<std::size_t>(step)] +=
+            std::get<program::Kernel>(who.ops[op].work).scale;
+    }
+  }
+  /// Over the rounds that end in so many steady steps; 1: there are none.
+  double in_time(int steady) const {
+    double sum = 0;
+    int rounds = 0;
+    for (const program::Role& role : linked.program.roles) {
+      if (role.round.steps == 0) continue;
+      for (int step = steps.warm_up; step < steps.warm_up + steady; ++step)
+        if ((step + 1) % role.round.steps == 0)
+          sum += counted_in_time[run_for(step).first], ++rounds;
+      break;  // ranks of all roles together have the rounds of one
+    }
+    return rounds == 0 ? 1 : sum / rounds;
   }
 
   int served() const { return static_cast<int>(done.size()); }
@@ -250,6 +297,7 @@ void MetricsSink::record(Id role, Id op, int step, Id first_place, std::span<con
   m.roles[role].count(op, at, first_place, starts, ends);
   if (free_running || at >= m.ends.size()) return;
   if (m.finder) m.finder->record(role, op, step, first_place, starts, ends);
+  m.count_in_time(role, op, step, first_place, starts);
   m.ends[at] = largest(ends.data(), ends.size(), m.ends[at]);
   m.missing[at] -= static_cast<std::int64_t>(ends.size());
   if (m.missing[at] == 0) m.complete_steps();
@@ -272,13 +320,14 @@ Metrics MetricsSink::finish() const {
   out.mean_step = times.mean;
   out.std_step = times.std;
   out.robustness = times.mean > 0 ? 1 - times.std / times.mean : 1;
+  out.in_time = m.in_time(steady);
   const auto tokens = static_cast<std::int64_t>(m.samples) * m.model.seq_len;
   const double duration = times.mean * steady;
   if (times.mean > 0) {
-    out.samples_per_s = m.samples / times.mean;
-    out.tokens_per_s = static_cast<double>(tokens) / times.mean;
+    out.samples_per_s = out.in_time * m.samples / times.mean;
+    out.tokens_per_s = out.in_time * static_cast<double>(tokens) / times.mean;
     if (m.peak_known && m.peak > 0)
-      out.mfu = model_flops(m.model, tokens).value / (times.mean * m.peak);
+      out.mfu = out.in_time * model_flops(m.model, tokens).value / (times.mean * m.peak);
   }
   double busy = 0, covered = 0;
   for (const auto& role : m.roles) {
@@ -321,7 +370,7 @@ Summary summarise(std::span<const Metrics> seeds) {
   Summary out;
   std::vector<double> steps;
   const auto n = static_cast<double>(seeds.size());
-  out.robustness = 0;
+  out.robustness = out.in_time = 0;
   for (const Metrics& m : seeds) {
     steps.push_back(m.mean_step);
     out.samples_per_s += m.samples_per_s / n;
@@ -334,6 +383,7 @@ Summary summarise(std::span<const Metrics> seeds) {
     out.bytes_per_step += m.bytes_per_step / n;
     out.joules_per_step += m.joules_per_step / n;
     out.robustness += m.robustness / n;
+    out.in_time += m.in_time / n;
   }
   out.step_time = spread(std::move(steps));
   return out;

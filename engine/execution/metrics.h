@@ -15,6 +15,9 @@
 //   its compute lane runs (on a server: an update or a kernel), and its idle power otherwise.
 //   - a run that stopped at a period of its steps (period.h) counts as run to its last step: the
 //   steps that it left out equal those one period before.
+//   - in time = of the samples of the steady rounds with a deadline (program::Round), the share
+//   that ranks trained that met it; 1 without deadlines. Samples and tokens per second and MFU
+//   count no other samples.
 //   - robustness = 1 - std / mean of the step times within a seed, averaged over seeds.
 #pragma once
 #include <cstdint>
@@ -53,6 +56,7 @@ struct Metrics {
   double bytes_sent_mean = 0, bytes_sent_max = 0;  // per rank and step
   double bytes_per_step = 0;                       // all ranks
   double joules_per_step = 0;                      // all ranks; 0: some device's power is unknown
+  double in_time = 1;                              // share of the samples
   bool exposed_exact = true;  // false: exposed_comm_s is approximate (occupancy.h)
 };
 
@@ -89,7 +93,7 @@ struct Summary {
   Spread step_time = {};
   double samples_per_s = 0, tokens_per_s = 0, mfu = 0, bubble_fraction = 0, exposed_comm_s = 0;
   double bytes_sent_mean = 0, bytes_sent_max = 0, bytes_per_step = 0, joules_per_step = 0,
-         robustness = 1;
+         robustness = 1, in_time = 1;
 };
 Summary summarise(std::span<const Metrics> seeds);
 

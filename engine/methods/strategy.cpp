@@ -95,6 +95,9 @@ ReadBy read_by(plan::Readers readers) {
               "its servers do not sum over machines, as those of {} do"};
     case plan::Readers::local_steps:
       return {[](const Combines& c) { return c.local_steps; }, "only {} read it"};
+    case plan::Readers::deadlines:
+      return {[](const Combines& c) { return c.deadlines; },
+              "its ranks wait for each other; {} drops late ones"};
     case plan::Readers::outer:
       return {[](const Combines& c) { return c.outer; }, "only {} read it"};
     case plan::Readers::graph:

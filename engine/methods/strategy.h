@@ -46,6 +46,7 @@ struct Combines {
   bool cycles = false;       // has a coordinator that wakes up once a cycle
   bool machines = false;     // ranks of a machine sum first, servers sum over machines
   bool local_steps = false;  // ranks train apart for some steps
+  bool deadlines = false;    // drops ranks whose local steps take too long
   bool outer = false;        // an outer optimizer updates what ranks agree on
   bool graph = false;        // a rank exchanges weights with its neighbours in a graph
 };

@@ -25,6 +25,7 @@ enum class Readers : std::uint8_t {
   cycles,
   machines,
   local_steps,
+  deadlines,
   outer,
   graph
 };
@@ -69,7 +70,7 @@ void each_field(P& plan, Visitor&& field) {
   auto& [rank, warm_start, start] = low_rank;
   auto& [cycle_time, response_cache, fused_after] = fusion;
   auto& [credit, local_ranks, server_placement, push_order] = machines;
-  auto& [local_steps, outer_lr, outer_momentum, graph, degree, graph_seed] = averaging;
+  auto& [local_steps, outer_lr, outer_momentum, graph, degree, graph_seed, deadline] = averaging;
   // `partition` and `stage_layers` say how to make `stages`, which plan files have.
   auto& [stages, partition, stage_layers, rank_to_device, node_of] = placement;
   auto& [save_every, save_to, save_group] = checkpoints;
@@ -144,6 +145,7 @@ void each_field(P& plan, Visitor&& field) {
   field("server_placement", server_placement, of(Readers::machines));
   field("push_order", push_order, Rule{.limits = natural});
   field("local_steps", local_steps, of(Readers::local_steps, between(1, 1'000'000)));
+  field("deadline", deadline, of(Readers::deadlines, above(0)));
   field("outer_lr", outer_lr, of(Readers::outer, above(0)));
   field("outer_momentum", outer_momentum, of(Readers::outer, between(0, 0.999)));
   field("graph", graph, of(Readers::graph));

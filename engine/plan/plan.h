@@ -124,6 +124,8 @@ struct Averaging {
   std::optional<double> outer_lr = {}, outer_momentum = {};
   std::optional<Graph> graph = {};
   std::optional<int> degree = {}, graph_seed = {};  // of a random graph
+  /// Clients of FedAvg whose local steps take longer are dropped from the round; none: none are.
+  std::optional<Seconds> deadline = {};
   friend bool operator==(const Averaging&, const Averaging&) = default;
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -12,6 +13,7 @@
 #include "engine/program/parse_op.h"
 #include "engine/program/program.h"
 #include "engine/program/program_tables.h"
+#include "engine/program/rounds.h"
 #include "engine/program/text_line.h"
 #include "engine/program/text_version.h"
 
@@ -172,6 +174,10 @@ class Reader {
     if (r.ranks.empty()) line.fail("no rank plays it");
     played_ += r.ranks.size();
     r.free_running = line.accept("free_running");
+    if (auto v = line.optional("round")) {
+      r.round.steps = line.number<int>(*v, 1, std::numeric_limits<int>::max());
+      r.round.deadline = line.number<double>(line.value("deadline"));
+    }
     p_.roles.push_back(std::move(r));
     begun_.push_back(false);
   }
@@ -209,6 +215,7 @@ class Reader {
 
   /// Checks the ops at the end of a role, because an op may wait for a later op.
   void end() {
+    check_rounds(p_, *role_);
     for (Id o = 0; o < role_->ops.size(); ++o) try {
         check_op(p_, *role_, o);
       } catch (const ProgramError& error) {

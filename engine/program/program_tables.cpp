@@ -10,6 +10,7 @@
 #include "engine/base/names.h"
 #include "engine/program/low_rank.h"
 #include "engine/program/packets.h"
+#include "engine/program/rounds.h"
 
 namespace rehearse::program {
 namespace {
@@ -157,14 +158,14 @@ void check_packets(const Program& p, const Role& role, Id o, const Kernel& kerne
       refuse(p, role, o, "the residual has other entries than the source");
 }
 
-/// Checks the operands of a kernel that averages weights: they have equally many elements, and the
-/// kernels work in fp32 on all but the source of a drift.
+/// Checks the operands of a kernel that averages weights: all but a share have equally many
+/// elements, and all are f32.
 void check_averaging(const Program& p, const Role& role, Id o) {
   const Op& op = role.ops[o];
   const std::int64_t elements = elements_of(p, role, *find(op, Slot::target));
   for (const Ref& ref : op.refs) {
     const std::string& name = role.views[ref.view].name;
-    if (elements_of(p, role, ref) != elements)
+    if (elements_of(p, role, ref) != (ref.slot == Slot::share ? 1 : elements))
       refuse(p, role, o, fmt::format("'{}' has another size than the result", name));
     if (role.storages[role.views[ref.view].storage].dtype != DType::f32)
       refuse(p, role, o, fmt::format("'{}' must be f32", name));
@@ -212,8 +213,15 @@ void check_kernel(const Program& p, const Role& role, Id o, const Kernel& kernel
     case KernelKind::dequantise:
       needs({Slot::source, Slot::target});
       return check_packets(p, role, o, kernel);
+    case KernelKind::in_time:
+      needs({Slot::target});
+      if (const Ref& share = *find(role.ops[o], Slot::target);
+          elements_of(p, role, share) != 1 ||
+          role.storages[role.views[share.view].storage].dtype != DType::f32)
+        refuse(p, role, o, "what a rank counts is one f32");
+      return;
     case KernelKind::outer_step:
-      needs({Slot::outer_moment});
+      if (find(role.ops[o], Slot::share) == nullptr) needs({Slot::outer_moment});
       [[fallthrough]];
     case KernelKind::drift:
       needs({Slot::anchor});
@@ -376,6 +384,7 @@ void check_tables(const Program& p) {
   for (const Channel& channel : p.channels) check_channel(p, channel);
   for (const Role& role : p.roles) {
     if (role.ranks.empty()) refuse(role, "no rank plays it");
+    check_rounds(p, role);
     std::int64_t bytes = 0;
     for (const Storage& s : role.storages) {
       bytes += check_storage(role, s);

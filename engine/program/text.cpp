@@ -169,8 +169,11 @@ std::string to_text(const Program& p) {
     out += '\n';
   }
   for (const Role& role : p.roles)  // before all op lists, because ops name peer roles
-    out += fmt::format("role {} ranks={}{}\n", role.name, ids_text(role.ranks),
-                       role.free_running ? " free_running" : "");
+    out += fmt::format("role {} ranks={}{}{}\n", role.name, ids_text(role.ranks),
+                       role.free_running ? " free_running" : "",
+                       role.round.steps == 0 ? ""
+                                             : fmt::format(" round={} deadline={}",
+                                                           role.round.steps, role.round.deadline));
   for (const Role& role : p.roles) {
     out += fmt::format("\nbegin {}\n", role.name);
     for (const Lane& lane : role.lanes)

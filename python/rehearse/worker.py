@@ -71,12 +71,12 @@ def choose(state: str) -> str:
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
         file.write(state)
         file.flush()
-        command, patience = [sys.executable, script, file.name], _core.patience_with_scripts()
+        command, patience = [sys.executable, script, file.name], _core.patience_with_programs()
         try:
             ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=patience)
         except subprocess.TimeoutExpired:
             raise errors.BackendError(
-                f"the optimiser had not ended after {patience:g} s and was stopped; the environment variable REHEARSE_PYTHON_TIMEOUT sets "
+                f"the optimiser had not ended after {patience:g} s and was stopped; the environment variable REHEARSE_PROGRAM_TIMEOUT sets "
                 "another limit, as in 1h"
             ) from None
     if ran.returncode != 0:

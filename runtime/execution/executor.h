@@ -28,6 +28,10 @@ namespace rehearse::runtime {
 struct StepLoss {
   double sum = 0;           // sum of -log p over this rank's counted tokens
   double square_norm = -1;  // square of the global gradient's norm; < 0: not measured
+  // Of a step that the rank did not train, because it had given up its round: the labels that it
+  // left out. At the end of a round: whether the rank was late (program::Round).
+  std::int64_t missed_labels = 0;
+  bool late = false;
 };
 
 /// Maps the ranks of a program to the processes of the run. When a run changes its plan, a rank of

@@ -31,9 +31,24 @@ void Operations::host(Id id, std::int64_t step) {
 
 bool Operations::execute(Id id, std::int64_t step) {
   Prepared& p = *ops_[id];
-  const bool goes_on = !p.op->when.due(step) || work(p, step);
+  const bool goes_on = !works(p, step) || work(p, step);
   for (const Operand& dying : p.dies) memory_.release(dying, step);
   return goes_on;
+}
+
+bool Operations::works(const Prepared& p, std::int64_t step) {
+  if (!p.op->when.due(step)) return false;
+  if (role_.round.steps == 0 || !feed_.training) return true;
+  if (rounds_.works(role_.round, *p.op, step, now())) return true;
+  const std::lock_guard lock(loss_lock_);
+  loss(step).here->missed_labels = label_count(step);
+  return false;
+}
+
+/// By the clock of the host, when the device has done what came before.
+double Operations::now() {
+  if (accelerator_ != nullptr) accelerator_->finish();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 bool Operations::work(Prepared& p, std::int64_t step) {
@@ -263,6 +278,14 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
     case program::KernelKind::momentum:
       momentum(p, work, step);
       return;
+    case program::KernelKind::in_time: {
+      const bool late = rounds_.late(role_.round, now());
+      memory_.write(p.need(program::Slot::target), step)
+          .fill_(late ? 0 : static_cast<float>(work.scale));
+      const std::lock_guard lock(loss_lock_);
+      loss(step).here->late = late;
+      return;
+    }
     case program::KernelKind::weigh:
     case program::KernelKind::drift:
     case program::KernelKind::outer_step:
@@ -295,13 +318,18 @@ void Operations::average(Prepared& p, const program::Kernel& work, std::int64_t 
   const auto write = [&](program::Slot slot) {
     return memory_.write(p.need(slot), step).data_ptr<float>();
   };
+  const Operand* const share = p.at(program::Slot::share);
+  const float counts = share == nullptr ? 1 : *memory_.read(*share, step).data_ptr<float>();
   const auto scale = static_cast<float>(work.scale), momentum = static_cast<float>(work.momentum);
   const std::int64_t elements = p.need(program::Slot::target).elements;
   if (work.kind == program::KernelKind::weigh) {
     weigh(scale, read(program::Slot::source), write(program::Slot::target), elements);
   } else if (work.kind == program::KernelKind::drift) {
-    drift(scale, read(program::Slot::anchor), read(program::Slot::source),
+    drift(counts * scale, read(program::Slot::anchor), read(program::Slot::source),
           write(program::Slot::target), elements);
+  } else if (work.kind == program::KernelKind::outer_step && share != nullptr) {
+    move_by_mean(scale, counts, read(program::Slot::source), write(program::Slot::anchor),
+                 write(program::Slot::target), elements);
   } else if (work.kind == program::KernelKind::outer_step) {
     outer_step(scale, momentum, read(program::Slot::source), write(program::Slot::anchor),
                write(program::Slot::outer_moment), write(program::Slot::target), elements);

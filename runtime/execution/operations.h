@@ -12,6 +12,7 @@
 
 #include "engine/job/job.h"
 #include "engine/link/link.h"
+#include "engine/program/rounds.h"
 #include "engine/tensors/tensor_map.h"
 #include "runtime/communication/communicator.h"
 #include "runtime/communication/network.h"
@@ -146,6 +147,9 @@ class Operations {
   /// `execute` does.
   bool work(Prepared& p, std::int64_t step);
   bool run(Prepared& p, std::int64_t step);
+  /// Whether the op does anything in this step.
+  bool works(const Prepared& p, std::int64_t step);
+  double now();
   void copy(Prepared& p, std::int64_t step);
   Buffer payload(const Operand& operand, std::int64_t step);
   Buffer place(const Operand& operand, std::int64_t step);
@@ -189,6 +193,7 @@ class Operations {
   std::vector<std::int64_t> loss_steps_;  // whose losses are kept, at step modulo size
   std::shared_ptr<std::byte> losses_, losses_there_;  // a StepLoss for each, see LossPlace
   std::mutex loss_lock_;
+  program::RoundClock rounds_ = {};
   SelectScratch select_scratch_;        // one is enough: all selects of a role are on one lane
   std::shared_ptr<std::byte> numbers_;  // the device's memory of `skips_` and Prepared::scalars
   SkipCount* skips_ = nullptr;

@@ -1,5 +1,7 @@
 #include "runtime/kernels/averaging.h"
 
+#include <algorithm>
+
 namespace rehearse::runtime {
 
 void weigh(float scale, const float* source, float* target, std::int64_t elements) {
@@ -8,6 +10,10 @@ void weigh(float scale, const float* source, float* target, std::int64_t element
 
 void drift(float scale, const float* anchor, const float* source, float* target,
            std::int64_t elements) {
+  if (scale == 0) {
+    std::fill_n(target, elements, 0.0F);
+    return;
+  }
   for (std::int64_t i = 0; i < elements; ++i) target[i] = scale * (anchor[i] - source[i]);
 }
 
@@ -16,6 +22,15 @@ void outer_step(float lr, float momentum, const float* gradient, float* anchor, 
   for (std::int64_t i = 0; i < elements; ++i) {
     moment[i] = momentum * moment[i] + gradient[i];
     anchor[i] -= lr * (gradient[i] + momentum * moment[i]);
+    target[i] = anchor[i];
+  }
+}
+
+void move_by_mean(float scale, float share, const float* sum, float* anchor, float* target,
+                  std::int64_t elements) {
+  const float factor = share == 0 ? 0 : scale / share;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    anchor[i] -= factor * sum[i];
     target[i] = anchor[i];
   }
 }

@@ -9,7 +9,7 @@ namespace rehearse::runtime {
 /// target = scale * source; in place when both are equal.
 void weigh(float scale, const float* source, float* target, std::int64_t elements);
 
-/// target = scale * (anchor - source).
+/// target = scale * (anchor - source); zero if the scale is, whatever the source.
 void drift(float scale, const float* anchor, const float* source, float* target,
            std::int64_t elements);
 
@@ -18,6 +18,10 @@ void drift(float scale, const float* anchor, const float* source, float* target,
 /// target = anchor.
 void outer_step(float lr, float momentum, const float* gradient, float* anchor, float* moment,
                 float* target, std::int64_t elements);
+
+/// anchor -= scale * sum / share, unless share is 0; then target = anchor.
+void move_by_mean(float scale, float share, const float* sum, float* anchor, float* target,
+                  std::int64_t elements);
 
 /// target = scale * (target + the sum of all sources), added in their order.
 void mix(float scale, std::span<const float* const> sources, float* target, std::int64_t elements);

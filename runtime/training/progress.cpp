@@ -25,8 +25,9 @@ namespace {
 
 /// The key under which rank 0 publishes which rank is too slow, and its factor.
 constexpr const char* evicted = "evicted";
-/// A rank reports its loss, the square of its gradient's norm, and its seconds of computing.
-constexpr std::size_t values_of_report = 3;
+/// A rank reports its loss, the square of its gradient's norm, its seconds of computing, the labels
+/// that it left out, and whether it was late.
+constexpr std::size_t values_of_report = 5;
 
 /// The peak rate of this run's devices, or why it is not known.
 struct Peak {
@@ -129,8 +130,9 @@ void Progress::look_for_slow_rank(const StepReport& report) {
 
 void Progress::step(std::int64_t step, const StepLoss& loss, bool counts, double computed_s) {
   if (silent_) return;
-  const std::array<double, values_of_report> values = {counts ? loss.sum : 0.0, loss.square_norm,
-                                                       computed_s};
+  const std::array<double, values_of_report> values = {
+      counts ? loss.sum : 0.0, loss.square_norm, computed_s,
+      static_cast<double>(loss.missed_labels), loss.late ? 1.0 : 0.0};
   control_.report(step, values);
   if (!leader_) return;
   const std::lock_guard lock(lock_);
@@ -148,6 +150,8 @@ void Progress::collect() {
     PendingStep& told = open_[step];
     told.losses.emplace_back(report->rank, report->values.at(0));
     told.square_norm = std::max(told.square_norm, report->values.at(1));
+    told.missed_labels += report->values.at(3);
+    if (report->values.at(3) > 0 || report->values.at(4) > 0) told.late.push_back(report->rank);
     if (std::isnan(report->values.at(1))) told.square_norm = report->values.at(1);
   }
   while (!open_.empty() && std::ssize(open_.begin()->second.losses) == reports_a_step_) {
@@ -177,7 +181,8 @@ void Progress::tell(std::int64_t step, PendingStep told) {
   std::ranges::sort(told.losses);
   double sum = 0;
   for (const auto& [rank, loss] : told.losses) sum += loss;
-  const double loss = sum / static_cast<double>(data_.training_labels(step));
+  const double labels = static_cast<double>(data_.training_labels(step)) - told.missed_labels;
+  const double loss = sum / labels;  // not a number if all clients had given up
   const double norm =
       told.square_norm < 0 ? std::numeric_limits<double>::quiet_NaN() : std::sqrt(told.square_norm);
   losses_.push_back(loss);
@@ -193,15 +198,21 @@ void Progress::tell(std::int64_t step, PendingStep told) {
   const double flops = model_flops(job_.model, static_cast<std::int64_t>(tokens)).value;
   const double mfu = seconds > 0 && peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
   nlohmann::json row = {{"step", step + 1},  // the number of steps done, as in all other lines
-                        {"loss", loss},
                         {"lr", learning_rate(job_.train, step)},
                         {"tokens", static_cast<std::int64_t>(tokens) * (step + 1)}};
+  if (labels > 0) row["loss"] = loss;
+  if (const plan::Averaging& how = job_.plan.exchange.averaging;
+      how.deadline && ((step + 1) % *how.local_steps == 0 || !told.late.empty())) {
+    std::ranges::sort(told.late);
+    row["late"] = told.late;
+  }
   if (seconds > 0) row["step_time_s"] = seconds, row["tokens_per_s"] = tokens / seconds;
   if (mfu > 0) row["mfu"] = mfu;
   if (!std::isnan(norm)) row["grad_norm"] = norm;
   if (auto clients = data_.drawn_clients(step); !clients.empty()) row["clients"] = clients;
   write(row);
-  std::string text = fmt::format("step {}/{}  loss {:.4f}", step + 1, job_.train.steps, loss);
+  std::string text = fmt::format("step {}/{}  ", step + 1, job_.train.steps);
+  text += labels > 0 ? fmt::format("loss {:.4f}", loss) : "all clients are late";
   if (seconds > 0)
     text += fmt::format("  {:.0f} tok/s  {}/step", tokens / seconds, to_text(Seconds(seconds)));
   if (mfu > 0) text += fmt::format("  MFU {}{}", percent(mfu, 1), mfu_suffix_);

@@ -72,6 +72,8 @@ class Progress {
   struct PendingStep {
     std::vector<std::pair<Id, double>> losses = {};  // by rank, as they come
     double square_norm = -1;
+    double missed_labels = 0;   // of ranks that have given up the round
+    std::vector<Id> late = {};  // they, and at the end of a round all that are late
   };
   void look_for_slow_rank(const StepReport& report);
   void collect();

@@ -328,11 +328,15 @@ class Outputs(CliTestCase):
         stub.write_text("#!/bin/sh\nexec sleep 3600\n")
         stub.chmod(0o755)
         command = ("simulate", self.job(), "--report", out)
-        env = os.environ | {"REHEARSE_PYTHON": str(stub), "REHEARSE_PYTHON_TIMEOUT": "200ms"}
+        env = os.environ | {"REHEARSE_PYTHON": str(stub), "REHEARSE_PROGRAM_TIMEOUT": "200ms"}
         said = self.rehearse(*command, env=env, expect=1).stderr
-        self.assertIn("plots/report.py had not ended after 0.2 s and was stopped; the environment variable REHEARSE_PYTHON_TIMEOUT", said)
-        env["REHEARSE_PYTHON_TIMEOUT"] = "soon"
-        self.refused(*command, env=env, says=["REHEARSE_PYTHON_TIMEOUT", "soon"])
+        self.assertIn(
+            "plots/report.py ... had not ended after 0.2 s and was stopped; the environment variable REHEARSE_PROGRAM_TIMEOUT", said
+        )
+        stub.write_text("#!/bin/sh\nexec sleep 3600 >&- 2>&-\n")  # it closes its output, and goes on
+        self.assertIn("... had not ended after 0.2 s", self.rehearse(*command, env=env, expect=1).stderr)
+        env["REHEARSE_PROGRAM_TIMEOUT"] = "soon"
+        self.refused(*command, env=env, says=["REHEARSE_PROGRAM_TIMEOUT", "soon"])
 
     def test_full_disk(self):
         with open("/dev/full", "w") as full:

@@ -63,6 +63,42 @@ class FedAvg(TrainingCase):
         found = self.run_of("simulate", "--fidelity", "analytic", **{"method.local_steps": 30})
         self.assertEqual(found["steps"]["most"] % 30, 0)
 
+    def test_late_clients_do_not_count(self):
+        """Of four clients, one is ten times as slow. A deadline between the two speeds leaves it out."""
+        keys = {"clients": 4, "train.global_batch": 8, "disturb.stragglers": "[{rank=3,factor=10}]"}
+        waiting = self.run_of("simulate", "--fidelity", "analytic", **keys)
+        self.assertNotIn("round", waiting)
+        # The round lasts four steps of the slow one, which gives up after its second.
+        deadline = {"method.deadline": f"{0.375 * waiting['step_time_s']['mean'] * ROUND}s"}
+        found = {f: self.run_of("simulate", "--fidelity", f, **keys, **deadline) for f in ("analytic", "fluid", "chunk")}
+        for one in found.values():
+            self.assertEqual(one["round"]["in_time"], 0.75)
+            self.assertAlmostEqual(one["samples_per_s"] * one["step_time_s"]["mean"] / 6, 1, delta=1e-2)
+            self.assertLess(one["step_time_s"]["mean"], 0.75 * waiting["step_time_s"]["mean"])
+            self.assertAlmostEqual(one["step_time_s"]["mean"] / found["analytic"]["step_time_s"]["mean"], 1, delta=0.05)
+        sets = [word for key, value in {**keys, **deadline}.items() if "." in key for word in ("--set", f"{key}={value}")]
+        fedavg = [word for key in ("name=fedavg", "dp=4", f"local_steps={ROUND}") for word in ("--set", f"method.{key}")]
+        self.assertRegex(self.rehearse("simulate", self.job(), *fedavg, *sets).stdout, r"in time +75.0% of the samples, in rounds of at")
+
+    def test_a_deadline_that_nobody_meets(self):
+        nobody = {"method.deadline": "1ns", "train.steps": ROUND}
+        sets = [word for key, value in {"method.name": "fedavg", "method.dp": 2, **nobody}.items() for word in ("--set", f"{key}={value}")]
+        self.refused("simulate", self.job(), *sets, says=["method.deadline: 1 ns", "no client ends its 12 local steps"])
+        losses = self.run_of("train", **nobody)["losses"]
+        self.assertEqual([loss is None for loss in losses], [False] + [True] * (ROUND - 1))
+
+    def test_a_deadline_that_all_meet_changes_no_loss(self):
+        keys = {"clients": 3, "train.global_batch": 6, "train.steps": 2 * ROUND + 2}
+        dropping = self.run_of("train", out="dropping", **keys, **{"method.deadline": "1h"})
+        waiting = self.run_of("train", out="waiting", **keys)
+        for one, other in zip(dropping["losses"], waiting["losses"], strict=True):
+            self.assertAlmostEqual(one / other, 1, delta=1e-3)
+        rows = [json.loads(line) for line in (self.tmp / "dropping/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([row["step"] for row in rows if "late" in row], [ROUND, 2 * ROUND])
+        self.assertEqual([row["late"] for row in rows if "late" in row], [[], []])
+        # A client sends its share of the mean once a round.
+        self.assertEqual(dropping["bytes_sent_by_rank_0"], waiting["bytes_sent_by_rank_0"] + 2 * 4)
+
     def test_rounds_of_one_step_are_ddp(self):
         one = {"train.optimizer": "sgd", "train.momentum": 0, "train.lr": 0.1, "method.shares": "[3, 5]"}
         ddp = self.run_of("train", method="ddp", **one)["last_loss"]
@@ -135,6 +171,8 @@ class FedAvg(TrainingCase):
 
         refused("method.servers=0", says=["method.servers", "implies 1"])
         refused("method.outer_lr=0.5", says=["method.outer_lr", "only diloco"])
+        refused("method.deadline=0s", says=["method.deadline", "above 0"])
+        refused("method.name=local-sgd", "method.deadline=1s", says=["method.deadline", "wait for each other; fedavg drops"])
         refused("method.tp=2", says=["method.tp", "tp must be 1"])
         refused("method.precision=fp16", says=["method.precision", "bf16"])
         refused("train.clip=1", says=["train.clip", "no common norm"])

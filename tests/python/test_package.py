@@ -275,7 +275,7 @@ class Sweep(PackageCase):
         self.assertEqual((len(frame), len(some)), (12, 7))
         names = [*axes, *by]
         self.assertLessEqual({str(row) for row in some[names].values}, {str(row) for row in frame[names].values})
-        with mock.patch.dict(os.environ, REHEARSE_PYTHON_TIMEOUT="1ms"), self.assertRaisesRegex(rehearse.BackendError, r"after 0\.001 s"):
+        with mock.patch.dict(os.environ, REHEARSE_PROGRAM_TIMEOUT="1ms"), self.assertRaisesRegex(rehearse.BackendError, r"after 0\.001 s"):
             rehearse.sweep(TINY, axes, fidelity="analytic", by=by, search=7, folder=self.tmp / "late")
         with self.assertRaisesRegex(rehearse.InputError, r'^by: goodput: what = "simulate" ranks by step_s, '):
             rehearse.sweep(TINY, axes, fidelity="analytic", by="goodput")

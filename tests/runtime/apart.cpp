@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "runtime/checkpoints/checkpoint_reader.h"
+#include "runtime/checkpoints/run_folder.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -42,7 +45,8 @@ std::vector<int> rotates_of(const job::Job& job) {
 
 class Workers {
  public:
-  explicit Workers(const job::Job& job) : job_(job), data_(data_of(job)) {
+  Workers(const job::Job& job, const std::vector<std::vector<Id>>& late)
+      : job_(job), data_(data_of(job)), late_(late) {
     for (int worker = 0; worker < job.plan.mesh.dp; ++worker) optimizers_.emplace_back(job);
     anchor_ = optimizers_[0].copy();
     for (const auto& [name, tensor] : anchor_) moment_[name] = at::zeros_like(tensor);
@@ -63,12 +67,15 @@ class Workers {
     if (averages_samples() && step % *every == 0)
       for (ReferenceOptimizer& one : optimizers_) one.restart(step);
     const std::vector<Weights> before = weights();
-    double loss = 0;
+    double loss = 0, counted = 0;
     std::vector<Weights> gradients;
     for (std::size_t worker = 0; worker < before.size(); ++worker) {
       const auto [tokens, labels] = samples(step, static_cast<int>(worker));
       const double count = static_cast<double>((labels != no_label).sum().item<std::int64_t>());
-      loss += reference::loss_sum(job_.model, before[worker], tokens, labels).item<double>();
+      if (!late(worker, step)) {
+        loss += reference::loss_sum(job_.model, before[worker], tokens, labels).item<double>();
+        counted += count;
+      }
       gradients.push_back(
           reference::gradients(job_.model, before[worker], tokens, labels, 1 / count));
     }
@@ -76,8 +83,8 @@ class Workers {
       if (!mixing_.empty()) optimizers_[worker].set(combine(mixing_[worker], before));
       optimizers_[worker].update(gradients[worker], step);
     }
-    if (every && (step + 1) % *every == 0) agree();
-    return loss / static_cast<double>(data_.training_labels(step));
+    if (every && (step + 1) % *every == 0) agree(step);
+    return loss / counted;
   }
 
   /// Each worker takes its part of every batch, at its own weights.
@@ -118,13 +125,22 @@ class Workers {
     return {tokens, labels};
   }
 
-  void agree() {
+  bool late(std::size_t worker, std::int64_t step) const {
+    if (late_.empty()) return false;
+    const std::vector<Id>& those = late_.at(static_cast<std::size_t>(step));
+    return std::ranges::find(those, static_cast<Id>(worker)) != those.end();
+  }
+
+  void agree(std::int64_t step) {
     std::vector<double> parts;
-    for (std::size_t worker = 0; worker < optimizers_.size(); ++worker)
-      parts.push_back(averages_samples()
-                          ? double(samples_of(worker)) / double(job_.plan.schedule.global_batch)
-                          : 1.0 / static_cast<double>(optimizers_.size()));
-    Weights agreed = combine(parts, weights());
+    double all = 0;
+    for (std::size_t worker = 0; worker < optimizers_.size(); ++worker) {
+      const double part = averages_samples() ? samples_of(worker) : 1;
+      parts.push_back(late(worker, step) ? 0 : part);
+      all += parts.back();
+    }
+    for (double& part : parts) part /= all;
+    Weights agreed = all == 0 ? anchor_ : combine(parts, weights());
     if (job_.plan.method == "diloco") {
       const plan::Averaging& how = job_.plan.exchange.averaging;
       const double lr = *how.outer_lr, momentum = *how.outer_momentum;
@@ -133,13 +149,14 @@ class Workers {
         moment_[name] = momentum * moment_[name] + gradient;
         mean = anchor_.at(name) - lr * (gradient + momentum * moment_[name]);
       }
-      anchor_ = agreed;
     }
+    anchor_ = agreed;
     for (ReferenceOptimizer& one : optimizers_) one.set(agreed);
   }
 
   const job::Job& job_;
   Data data_;
+  const std::vector<std::vector<Id>>& late_;
   std::vector<ReferenceOptimizer> optimizers_ = {};
   Weights anchor_ = {}, moment_ = {};
   std::vector<std::vector<double>> mixing_ = {};
@@ -172,9 +189,18 @@ std::vector<std::vector<double>> mixing_matrix(plan::Graph graph, int workers,
   return out;
 }
 
-ApartRun train_apart(const job::Job& job) {
+std::vector<std::vector<Id>> late_of(const std::string& folder) {
+  std::vector<std::vector<Id>> out;
+  std::ifstream metrics(metrics_path(folder));
+  for (std::string line; std::getline(metrics, line);)
+    if (const auto row = nlohmann::json::parse(line); row.contains("lr"))
+      out.push_back(row.value("late", std::vector<Id>{}));
+  return out;
+}
+
+ApartRun train_apart(const job::Job& job, const std::vector<std::vector<Id>>& late) {
   at::set_num_threads(1);
-  Workers workers(job);
+  Workers workers(job, late);
   ApartRun run;
   for (std::int64_t step = 0; step < job.train.steps; ++step) {
     run.mean.losses.push_back(workers.step(step));

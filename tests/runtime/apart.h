@@ -24,8 +24,12 @@ struct ApartRun {
   /// [step]: root mean square distance of the workers' weights from their mean, after it.
   std::vector<double> distances = {};
 };
-/// Trains `job`, whose method is "local-sgd", "diloco", "fedavg" or "d-psgd".
-ApartRun train_apart(const job::Job& job);
+/// Trains `job`, whose method is "local-sgd", "diloco", "fedavg" or "d-psgd". `late`: by step, the
+/// workers that a round with a deadline leaves out: in its last step all of them, before that those
+/// that have given up; empty: none ever is.
+ApartRun train_apart(const job::Job& job, const std::vector<std::vector<Id>>& late = {});
+/// The same, as the metrics of a run in `folder` name them.
+std::vector<std::vector<Id>> late_of(const std::string& folder);
 
 /// [worker]: its own weights in a checkpoint.
 std::vector<reference::Weights> own_weights_of(const std::string& checkpoint, const job::Job& job);

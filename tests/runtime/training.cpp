@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/methods/strategy.h"
@@ -81,7 +82,9 @@ TrainedRun train_in_processes(const job::Job& job, const TrainOptions& options) 
     EXPECT_EQ(outcomes[rank].status, 0) << "rank " << rank << ": " << outcomes[rank].text;
   if (outcomes[0].status == 0) {
     const auto j = nlohmann::json::parse(outcomes[0].text);
-    run.losses = j.at("losses").get<std::vector<double>>();
+    for (const nlohmann::json& loss : j.at("losses"))  // null: not a number
+      run.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                          : loss.get<double>());
     run.checkpoint = j.at("checkpoint");
     run.validation_loss = j.value("validation", std::nan(""));
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/base/errors.h"
+#include "engine/program/rounds.h"
 #include "tests/sim/runs.h"
 
 namespace rehearse::sim {
@@ -132,6 +133,33 @@ INSTANTIATE_TEST_SUITE_P(Programs, Uncontended, testing::ValuesIn(uncontended())
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// A client that is half as fast as the others gives up before its third step: the deadline is
+// what a round of three steps takes without it. Its host then has nothing to issue either.
+TEST(Rounds, DryFluidAndChunkGiveUpTheSame) {
+  for (const char* software : {"rehearse", "megatron-2021"}) {
+    Case one{.name = software,
+             .plan = {.method = "fedavg",
+                      .mesh = {.dp = 3, .servers = 1},
+                      .schedule = {.global_batch = 6},
+                      .exchange = {.averaging = {.local_steps = 3}}},
+             .software = software};
+    const double round = last_end(Bench(one.plan, one.cluster(), one.model()).dry());
+    one.plan.exchange.averaging.deadline = Seconds(round);
+    const Bench bench(one.plan, one.cluster(), one.model());
+    const cluster::Disturbance slow = {.stragglers = {{.rank = 1, .factor = 2}}};
+    const Times dry = bench.dry(slow);
+    EXPECT_LE(difference(dry, bench.sim(fluid, slow).times), 1e-6) << software;
+    EXPECT_LE(difference(dry, bench.sim(chunk, slow).times), 1e-6) << software;
+    std::vector<double> lasted(3);
+    for (const auto& [key, time] : dry)
+      if (const auto [role, op, step, place] = key; role == 0 && place == 1)
+        lasted[static_cast<std::size_t>(step)] +=
+            program::stops(bench.linked.program.roles[role].ops[op]) ? time.second - time.first : 0;
+    EXPECT_NEAR(lasted[1], lasted[0], 1e-9) << software;
+    EXPECT_EQ(lasted[2], 0) << software;
+  }
+}
 
 TEST(Contended, FluidStaysCloseToChunksOnSharedLinks) {
   // Four GPUs of a node share one NIC, and so do the node's two data-parallel groups.

@@ -12,9 +12,18 @@
 //   a round, of the paper's table 2 for one epoch (E = 1) of batches of B = 50.
 // - n_k is the samples of client k, n those of all clients: equal ones, unless `shares` says
 //   otherwise. So the sum on the server is the weighted mean.
+// - With a `deadline`, a client whose local steps take longer counts nothing, as in the reporting
+//   window of Bonawitz et al. (MLSys 2019, section 2.2). It gives up between two of its steps.
+//   Clients push a share, n_k / n or 0, and the share times what their weights have moved by; the
+//   sum of these divided by the sum of shares is the mean. When all clients are late, the weights
+//   stay what they were.
 // - A client's weights are their own product with n_k / n until it has pulled, and servers have no
 //   state to save beside training. So a checkpoint stops all ranks, between two steps.
+#include <optional>
 #include <ranges>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/methods/lowering/own_weights.h"
 #include "engine/methods/lowering/served.h"
@@ -24,39 +33,105 @@ namespace rehearse::methods {
 namespace {
 
 int local_steps(const plan::Plan& plan) { return *plan.exchange.averaging.local_steps; }
+std::optional<Seconds> deadline(const plan::Plan& plan) { return plan.exchange.averaging.deadline; }
+/// The steps in which clients meet servers.
+program::When at_end(const plan::Plan& plan) { return {.every = local_steps(plan)}; }
 
 class FedAvg final : public OwnWeights {
  public:
+  void declare(Stage& stage, Bucket& b) const override {
+    OwnWeights::declare(stage, b);
+    if (!deadline(stage.plan())) return;
+    const auto storage = [&](const char* prefix, program::Life life) {
+      return stage.role().storage({.name = prefix + b.name, .life = life, .elements = b.elements});
+    };
+    b.views.anchor = storage("anchor.", program::Life::state);
+    b.views.outer_grad = storage("moved.", program::Life::value);
+  }
+
   void finish(Stage& stage, int shift) const override {
     const plan::Plan& plan = stage.plan();
-    const program::When when{.every = local_steps(plan)};
+    for (const Bucket& b : stage.buckets())
+      update(stage, b, shift, none, {.restart = local_steps(plan)});
+    if (deadline(plan))
+      mean_of_those_in_time(stage, shift);
+    else
+      mean_of_all(stage, shift);
+    for (const Bucket& b : std::ranges::reverse_view(stage.buckets()))
+      round(stage, b, shift, at_end(plan));
+  }
+
+ private:
+  /// What a client counts in a mean over all of them: n_k / n.
+  static double part(const Stage& stage) {
+    const plan::Plan& plan = stage.plan();
+    return double(stage.who().samples) * plan.schedule.micro_batches /
+           double(plan.schedule.global_batch);
+  }
+  static void meet(Stage& stage, int server, program::Move move, program::Ref ref, int shift) {
+    const char* const lane = move == program::Move::reduce ? "push" : "pull";
+    stage.role().op(on_server(lane, server),
+                    star(stage.program(), stage.plan(), move, server, stage.who().kinds), {ref},
+                    shift, at_end(stage.plan()));
+  }
+  static void kernel(Stage& stage, program::KernelKind kind, double scale,
+                     std::vector<program::Ref> refs, int shift) {
+    stage.role().op("compute", program::Kernel{.kind = kind, .scale = scale}, std::move(refs),
+                    shift, at_end(stage.plan()));
+  }
+
+  // Both exchange in the order in which the next forward reads the weights.
+
+  static void mean_of_all(Stage& stage, int shift) {
+    using program::Mode, program::Move, program::Slot;
     const std::vector<Bucket>& buckets = stage.buckets();
-    for (const Bucket& b : buckets) update(stage, b, shift, none, {.restart = local_steps(plan)});
-    const auto meet = [&](const char* lane, std::size_t b, program::Move move, program::Ref ref) {
-      const int server = server_of(plan, b);
-      stage.role().op(on_server(lane, server),
-                      star(stage.program(), plan, move, server, stage.who().kinds), {ref}, shift,
-                      when);
-    };
-    // In the order in which the next forward reads the weights.
-    const double part = double(stage.who().samples) * plan.schedule.micro_batches /
-                        double(plan.schedule.global_batch);
+    const program::Layout partial{.partial = stage.dp()};
     for (std::size_t b = buckets.size(); b-- > 0;) {
-      const program::Layout partial{.partial = stage.dp()};
-      program::Ref weighed =
-          weights(stage, buckets[b], program::Slot::target, program::Mode::write);
+      program::Ref weighed = weights(stage, buckets[b], Slot::target, Mode::write);
       weighed.layout = partial;
-      stage.role().op(
-          "compute", program::Kernel{.kind = program::KernelKind::weigh, .scale = part},
-          {weights(stage, buckets[b], program::Slot::source, program::Mode::read), weighed}, shift,
-          when);
-      meet("push", b, program::Move::reduce,
-           ref(weighed.view, program::Slot::source, program::Mode::read, 0, 0, partial));
+      kernel(stage, program::KernelKind::weigh, part(stage),
+             {weights(stage, buckets[b], Slot::source, Mode::read), weighed}, shift);
+      meet(stage, server_of(stage.plan(), b), Move::reduce,
+           ref(weighed.view, Slot::source, Mode::read, 0, 0, partial), shift);
     }
     for (std::size_t b = buckets.size(); b-- > 0;)
-      meet("pull", b, program::Move::broadcast,
-           weights(stage, buckets[b], program::Slot::target, program::Mode::write));
-    for (const Bucket& b : std::ranges::reverse_view(buckets)) round(stage, b, shift, when);
+      meet(stage, server_of(stage.plan(), b), Move::broadcast,
+           weights(stage, buckets[b], Slot::target, Mode::write), shift);
+  }
+
+  static void mean_of_those_in_time(Stage& stage, int shift) {
+    using program::Mode, program::Move, program::Slot;
+    const std::vector<Bucket>& buckets = stage.buckets();
+    const program::Layout partial{.partial = stage.dp()};
+    const auto number = [&](const char* name) {
+      return stage.role().storage({.name = name, .life = program::Life::buffer, .elements = 1});
+    };
+    const Id share = number("share"), shares = number("shares");
+    kernel(stage, program::KernelKind::in_time, part(stage),
+           {ref(share, Slot::target, Mode::write, 0, 0, partial)}, shift);
+    meet(stage, 0, Move::reduce, ref(share, Slot::source, Mode::read, 0, 0, partial), shift);
+    for (std::size_t b = buckets.size(); b-- > 0;) {
+      const Id moved = buckets[b].views.outer_grad;
+      kernel(stage, program::KernelKind::drift, 1,
+             {ref(buckets[b].views.anchor, Slot::anchor, Mode::read, 0, 1),
+              weights(stage, buckets[b], Slot::source, Mode::read),
+              ref(share, Slot::share, Mode::read, 0, 0, partial),
+              ref(moved, Slot::target, Mode::write, 0, 0, partial)},
+             shift);
+      meet(stage, server_of(stage.plan(), b), Move::reduce,
+           ref(moved, Slot::source, Mode::read, 0, 0, partial), shift);
+    }
+    meet(stage, 0, Move::broadcast, ref(shares, Slot::target, Mode::write), shift);
+    for (std::size_t b = buckets.size(); b-- > 0;) {
+      const Id moved = buckets[b].views.outer_grad;
+      meet(stage, server_of(stage.plan(), b), Move::broadcast,
+           ref(moved, Slot::target, Mode::write), shift);
+      kernel(stage, program::KernelKind::outer_step, 1,
+             {ref(moved, Slot::source, Mode::read), ref(shares, Slot::share, Mode::read),
+              ref(buckets[b].views.anchor, Slot::anchor, Mode::add, 0, 1),
+              weights(stage, buckets[b], Slot::target, Mode::write)},
+             shift);
+    }
   }
 };
 
@@ -66,18 +141,27 @@ const GradientSync& sync(const plan::Plan&) {
 }
 
 void serve(Server& server, const std::vector<Bucket>& buckets) {
-  const program::When when{.every = local_steps(server.plan)};
-  const auto meet = [&](program::Move move) {
-    return star(server.program, server.plan, move, server.index, server.kinds);
+  const auto add = [&](const std::string& name, std::int64_t elements) {
+    const Id sum = server.role.storage(
+        {.name = "mean." + name, .life = program::Life::buffer, .elements = elements});
+    const auto meet = [&](const char* lane, program::Move move, program::Ref ref) {
+      server.role.op(lane, star(server.program, server.plan, move, server.index, server.kinds),
+                     {ref}, 0, at_end(server.plan));
+    };
+    meet("push", program::Move::reduce, ref(sum, program::Slot::target, program::Mode::write));
+    meet("pull", program::Move::broadcast, ref(sum, program::Slot::source, program::Mode::read));
   };
-  for (const Bucket& b : std::ranges::reverse_view(buckets)) {
-    const Id mean = server.role.storage(
-        {.name = "mean." + b.name, .life = program::Life::buffer, .elements = b.elements});
-    server.role.op("push", meet(program::Move::reduce),
-                   {ref(mean, program::Slot::target, program::Mode::write)}, 0, when);
-    server.role.op("pull", meet(program::Move::broadcast),
-                   {ref(mean, program::Slot::source, program::Mode::read)}, 0, when);
-  }
+  if (deadline(server.plan) && server.index == 0) add("share", 1);
+  for (const Bucket& b : std::ranges::reverse_view(buckets)) add(b.name, b.elements);
+}
+
+LoweredProgram lower(const plan::Plan& plan, const model::ModelSpec& model) {
+  LoweredProgram lowered = lower_served(plan, model, sync(plan), serve);
+  if (const auto limit = deadline(plan))
+    for (program::Role& role : lowered.program.roles)
+      if (role.ranks.front() < static_cast<Id>(plan.mesh.dp))  // a client
+        role.round = {.steps = local_steps(plan), .deadline = limit->value};
+  return lowered;
 }
 
 const Register fedavg(
@@ -89,7 +173,8 @@ const Register fedavg(
                             .shares = true,
                             .lockstep = false,
                             .offload = false,
-                            .local_steps = true},
+                            .local_steps = true,
+                            .deadlines = true},
                .defaults =
                    [](plan::Plan& plan) {
                      plan.mesh.servers = std::max(plan.mesh.servers, 1);
@@ -98,10 +183,7 @@ const Register fedavg(
                    },
                .check = [](const plan::Plan& plan, const model::ModelSpec&) { needs_server(plan); },
                .sync = sync,
-               .lower =
-                   [](const plan::Plan& plan, const model::ModelSpec& model) {
-                     return lower_served(plan, model, sync(plan), serve);
-                   }});
+               .lower = lower});
 
 }  // namespace
 }  // namespace rehearse::methods

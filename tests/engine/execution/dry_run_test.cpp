@@ -291,6 +291,60 @@ TEST(DryRun, AsynchronousWorkersRunAtTheirOwnPace) {
   EXPECT_GE(puts[1], 3);
 }
 
+/// When the passes of a rank began in a step and how long they took, and when it said whether it
+/// was in time; by rank and step.
+struct LocalSteps : TraceSink {
+  explicit LocalSteps(const link::LinkedProgram& linked) : linked(linked) {}
+  void record(Id role, Id op, int step, Id place, std::span<const double> starts,
+              std::span<const double> ends) override {
+    const program::Role& who = linked.program.roles[role];
+    const auto* kernel = std::get_if<program::Kernel>(&who.ops[op].work);
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const std::pair key(who.ranks[place + i], step);
+      if (std::holds_alternative<program::Compute>(who.ops[op].work)) {
+        began.try_emplace(key, starts[i]);
+        busy[key] += ends[i] - starts[i];
+      }
+      if (kernel != nullptr && kernel->kind == program::KernelKind::in_time) said[key] = starts[i];
+    }
+  }
+  const link::LinkedProgram& linked;
+  std::map<std::pair<Id, int>, double> began = {}, busy = {}, said = {};
+};
+
+// One of three clients is three times as slow as the others. The deadline allows 4.5 of their steps
+// of a round of four. The slow one begins its second step after three, and would begin its third
+// after six.
+TEST(DryRun, LateClientsGiveUpTheirRounds) {
+  const cluster::Disturbance slow{.stragglers = {{.rank = 2, .factor = 3}}};
+  plan::Plan plan = test::plan_of("fedavg", 1, 3, 1, 2);
+  plan.mesh.servers = 1;
+  plan.exchange.averaging.local_steps = 4;
+  const test::Rig waiting(plan, test::small_model(2), test::fast(4));
+  LocalSteps all(waiting.linked);
+  waiting.run(all, 8, slow);
+  const double step = all.began.at({0, 1}) - all.began.at({0, 0});
+  EXPECT_EQ(waiting.metrics({.warm_up = 4, .steady = 8}, slow, 6).in_time, 1);
+
+  plan.exchange.averaging.deadline = Seconds(4.5 * step);
+  const test::Rig rig(plan, test::small_model(2), test::fast(4));
+  LocalSteps some(rig.linked);
+  rig.run(some, 8, slow);
+  for (const int round : {0, 4})
+    for (int local = 0; local < 4; ++local) {
+      EXPECT_NEAR(some.busy.at({0, round + local}), all.busy.at({0, 0}), 1e-9 * step);
+      EXPECT_NEAR(some.busy.at({2, round + local}), local < 2 ? all.busy.at({2, 0}) : 0,
+                  1e-9 * step);
+    }
+  for (const int round : {0, 4}) {
+    EXPECT_NEAR(some.said.at({0, round + 3}) - some.began.at({0, round}), 4 * step, 1e-9 * step);
+    EXPECT_NEAR(some.said.at({2, round + 3}) - some.began.at({2, round}), 6 * step, 1e-9 * step);
+  }
+  const Metrics metrics = rig.metrics({.warm_up = 4, .steady = 8}, slow, 6);
+  EXPECT_DOUBLE_EQ(metrics.in_time, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(metrics.samples_per_s, 4 / metrics.mean_step);
+}
+
 TEST(DryRun, AProgramThatStopsSaysWhere) {
   // One message is put, two are taken.
   const link::LinkedProgram linked = link::link(program::parse_program(R"(rehearse-program 1

@@ -92,6 +92,7 @@ const std::map<std::string, Words> out_of_range = {
     {"method.credit", {"0", "-1", "99999999"}},
     {"method.local_ranks", {"0", "-1", "99999999"}},
     {"method.local_steps", {"0", "-1", "9999999"}},
+    {"method.deadline", {"\"0s\"", "\"-1s\""}},
     {"method.outer_lr", {"0", "-1"}},
     {"method.outer_momentum", {"-0.1", "1"}},
     {"method.degree", {"0", "-1", "99999999"}},

@@ -1,9 +1,11 @@
 // Real ranks that train apart, each compared with its worker in a single process that follows the
 // method's definition; and how far ranks are from each other.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "tests/runtime/apart.h"
@@ -79,6 +81,11 @@ INSTANTIATE_TEST_SUITE_P(
           .mesh = {.dp = 3},
           .schedule = {.global_batch = 16, .micro_batches = 2, .shares = {1, 2, 5}},
           .exchange = {.averaging = {.local_steps = 4}}}},
+        {"fedavg_in_time",
+         {.method = "fedavg",
+          .mesh = {.dp = 3, .servers = 2},
+          .schedule = {.global_batch = 16, .micro_batches = 2, .shares = {1, 2, 5}},
+          .exchange = {.averaging = {.local_steps = 4, .deadline = Seconds(3600)}}}},
         {"fedavg_of_masked_labels", {.method = "fedavg", .mesh = {.dp = 2}}, "bert-tiny"},
         {"d_psgd_ring_2", {.method = "d-psgd", .mesh = {.dp = 2}}},
         {"d_psgd_ring_3", {.method = "d-psgd", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
@@ -136,6 +143,60 @@ TEST(ApartRuns, FederatedSgdIsDdp) {
   const auto ddp = weights("ddp", one), federated = weights("fedavg", other);
   if (HasFailure()) return;
   EXPECT_LE(worst_difference(federated, ddp).first, tolerance);
+}
+
+// A disturbance slows one client down, so that it is late in every round and gives it up. Whoever
+// is late besides, on a busy machine, the metrics name too.
+TEST(ApartRuns, LateClientsAreDropped) {
+  const ScratchFolder data, out;
+  write_data(data);
+  plan::Plan plan{.method = "fedavg",
+                  .mesh = {.dp = 3, .servers = 2},
+                  .schedule = {.global_batch = 8, .shares = {1, 5, 2}},
+                  .exchange = {.averaging = {.local_steps = 3, .deadline = Seconds(0.1)}}};
+  plan.optimizer = plan::Optimizer::sgd;
+  job::Job job = small_job(plan, data.path(), out.path());
+  job.train.steps = 6;
+  job.train.decay = job::Decay::constant;
+  constexpr Id slow = 1;
+  job.disturb.stragglers = {{.rank = slow, .factor = 300}};
+  const TrainedRun run = train_in_processes(job);
+  if (HasFailure()) return;
+  const std::vector<std::vector<Id>> late = late_of(out.path());
+  ASSERT_EQ(late.size(), 6U);
+  for (const std::size_t step : {1U, 2U, 4U, 5U})
+    EXPECT_THAT(late[step], testing::Contains(slow)) << "step " << step;
+  const ApartRun reference = train_apart(job, late);
+  EXPECT_LE(worst_difference(weights_of(run.checkpoint, job.model), reference.mean.weights).first,
+            tolerance);
+  for (const std::size_t step : {0U, 1U, 3U, 4U})
+    EXPECT_NEAR(run.losses[step] / reference.mean.losses[step], 1, tolerance) << "step " << step;
+  EXPECT_GT(worst_difference(reference.mean.weights, train_apart(job).mean.weights).first,
+            100 * tolerance);
+}
+
+// With all clients late, the weights stay what they were, whatever the clients have learned.
+TEST(ApartRuns, ARoundWithoutAnyClientChangesNothing) {
+  const ScratchFolder data;
+  write_data(data);
+  const auto weights = [&](double lr, const ScratchFolder& out) {
+    plan::Plan plan{.method = "fedavg",
+                    .mesh = {.dp = 2},
+                    .exchange = {.averaging = {.local_steps = 3, .deadline = Seconds(1e-9)}}};
+    job::Job job = small_job(plan, data.path(), out.path());
+    job.train.lr = lr;
+    job.train.steps = 3;
+    const TrainedRun run = train_in_processes(job);
+    if (testing::Test::HasFailure()) return reference::Weights();
+    EXPECT_EQ(late_of(out.path()), (std::vector<std::vector<Id>>{{}, {0, 1}, {0, 1}}));
+    EXPECT_TRUE(std::isfinite(run.losses[0]));
+    EXPECT_TRUE(std::isnan(run.losses[1]));
+    return weights_of(run.checkpoint, job.model);
+  };
+  const ScratchFolder one, other;
+  const reference::Weights little = weights(1e-4, one), much = weights(0.1, other);
+  if (HasFailure()) return;
+  EXPECT_EQ(worst_difference(little, much).first, 0);
 }
 
 // Each client draws from its own text: the emulation's workers do, and ranks follow them.
