@@ -42,8 +42,8 @@ void check_rounds(const Program& program, const Role& role) {
       if (op.lane != lane || role.lanes[lane].order != Order::in_order)
         refuse(o, "what a rank that gives up does not do must be on one lane, in order");
     }
-    if (in_time(op) && op.lane != lane)
-      refuse(o, "in_time follows the passes and updates of its round on their lane");
+    if (in_time(op) && (op.lane != lane || op.when.every % round.steps != 0))
+      refuse(o, "in_time follows the passes and updates of a round on their lane, at its end");
     // What the host does for the ops of a step is no part of the method.
     if (stops(op) || std::holds_alternative<Issue>(op.work)) continue;
     if (op.when.every % round.steps != 0)

@@ -41,7 +41,8 @@ bool Operations::works(const Prepared& p, std::int64_t step) {
   if (role_.round.steps == 0 || !feed_.training) return true;
   if (rounds_.works(role_.round, *p.op, step, now())) return true;
   const std::lock_guard lock(loss_lock_);
-  loss(step).here->missed_labels = label_count(step);
+  std::int64_t& missed = loss(step).here->missed_labels;
+  if (missed == 0) missed = label_count(step);
   return false;
 }
 

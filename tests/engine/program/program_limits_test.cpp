@@ -45,6 +45,44 @@ std::string refusal(const std::string& text) {
   return test::message_of<ProgramError>([&] { link::link(parse_program(text)); });
 }
 
+// A role with rounds is one that a rank can give up: see check_rounds.
+TEST(ProgramText, RefusesRoundsThatARankCannotGiveUp) {
+  const std::string rounds = "mesh dp=2\nworld 2\nrole worker ranks=0-1 round=3 deadline=";
+  const std::string ops =
+      "%0 compute weigh source<W@1/own(dp) target>W/own(dp)\n"
+      "%1 compute in_time target>s/partial(dp) every=3\n"
+      "%2 compute mix source<s/partial(dp) target+t@1/own(dp) every=3\n";
+  const auto with = [&](const std::string& world, const std::string& these,
+                        const std::string& lanes = "") {
+    return refusal(text_of(world,
+                           lanes + weight +
+                               "storage s buffer f32 1 indices=1 versions=1\nview s s 0 1\n"
+                               "storage t state f32 1 indices=1 versions=1\nview t t 0 1\n",
+                           these));
+  };
+  EXPECT_EQ(with(rounds + "0.5", ops), "no error");
+  const auto other = [&](const std::string& from, const std::string& to) {
+    std::string changed = ops;
+    return changed.replace(changed.find(from), from.size(), to);
+  };
+  EXPECT_THAT(with(rounds + "0", ops), HasSubstr("a deadline above 0 s, not 3 steps and 0 s"));
+  EXPECT_THAT(with("mesh dp=2\nworld 2\nrole worker ranks=0-1 round=0 deadline=1", ops),
+              HasSubstr("line 5"));
+  EXPECT_THAT(with("mesh dp=2\nworld 2\nrole worker ranks=0-1 round=3", ops), HasSubstr("line 5"));
+  EXPECT_THAT(with(two, ops), HasSubstr("in_time needs a role with rounds"));
+  EXPECT_THAT(
+      with("mesh dp=2\nworld 2\nrole worker ranks=0-1 free_running round=3 deadline=1", ops),
+      HasSubstr("a free-running role has no rounds"));
+  EXPECT_THAT(with(rounds + "1", ops + "%3 compute copy source<W target>W every=2\n"),
+              HasSubstr("at the end of a round only"));
+  for (const char* when : {"every=2", ""})
+    EXPECT_THAT(with(rounds + "1", other("every=3", when)), HasSubstr("of a round on their lane"));
+  EXPECT_THAT(with(rounds + "1", other("every=3", "shift=1 every=3")), HasSubstr("the same step"));
+  EXPECT_THAT(with(rounds + "1", other("%1 compute", "%1 side"), "lane side in_order\n"),
+              HasSubstr("in_time follows the passes"));
+  EXPECT_THAT(with(rounds + "1", other("target>s", "target>W")), HasSubstr("is one f32"));
+}
+
 // Fuzzing found these texts: they once led to SIGSEGV, 4.4 GB of memory, or endless loops.
 TEST(ProgramText, RefusesCountsAndRangesByTheirLine) {
   const auto refuses = [](const std::string& world, const std::string& line,
