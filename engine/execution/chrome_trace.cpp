@@ -202,7 +202,7 @@ void ChromeTrace::record(Id role, Id op, int step, Id first_place, std::span<con
   const bool may_stop = who.round.steps > 0 && program::stops(who.ops[op]);
   for (std::size_t i = 0; i < starts.size(); ++i)
     if (const Id rank = who.ranks[first_place + i];
-        t.wants(rank) && !(may_stop && starts[i] == ends[i]))
+        t.wants(rank) && (!may_stop || starts[i] != ends[i]))
       t.slices.push_back({.rank = rank,
                           .role = role,
                           .op = op,
