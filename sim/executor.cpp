@@ -163,9 +163,10 @@ class Executor {
     const Id rank = rank_of(lane);
     const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
     const program::Round& round = linked_.program.roles[lane.role].round;
-    const bool works =
-        op.when.due(lane.current.step) &&
-        (round.steps == 0 || rounds_[rank].works(round, op, lane.current.step, lane.current.since));
+    const bool works = op.when.due(lane.current.step) &&
+                       (round.steps == 0 || rounds_[rank].works(round, op, lane.current.step, [&] {
+                         return lane.current.since;
+                       }));
     const bool on_cores =
         !cores_.empty() && works && !std::holds_alternative<program::Pause>(op.work);
     const double seconds =

@@ -22,7 +22,6 @@
 extern char** environ;
 
 namespace rehearse::cli {
-
 namespace {
 
 /// The program and its first argument: an interpreter's script, a batch system's verb.

@@ -39,8 +39,7 @@ plan::Plan decide_again(const job::Job& job, const std::string& path,
   command.insert(command.end(),
                  {"--set", fmt::format("cluster.world_size={}", job.plan.mesh.world_size()),
                   "--profile", observed, "-o", file("plan.toml"), "--quiet"});
-  const Finished planned =
-      run_program(command, true, ProcessGroup::same, job.adaptive.plan_timeout);
+  const Finished planned = run_program(command, true, ProcessGroup::own, job.adaptive.plan_timeout);
   if (planned.timed_out)
     throw BackendError(
         fmt::format("planning after warm-up took longer than adaptive.plan_timeout, {}",

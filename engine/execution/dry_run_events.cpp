@@ -151,7 +151,7 @@ class Events {
     if (!op.when.due(step)) return false;
     const program::Round& round = role(lane.role).round;
     return round.steps == 0 ||
-           rounds_[role(lane.role).ranks[lane.place]].works(round, op, step, now_);
+           rounds_[role(lane.role).ranks[lane.place]].works(round, op, step, [&] { return now_; });
   }
 
   void schedule(Id lane, Id op, int step, double seconds, Id to_rank = none) {

@@ -23,18 +23,20 @@ void check_rounds(const Program& program, const Role& role);
 /// The rounds of one rank.
 class RoundClock {
  public:
-  /// Call it as an op begins, at `now` seconds of any clock, in a step in which the op is due.
-  /// Returns whether it works.
-  bool works(const Round& round, const Op& op, std::int64_t step, double now) {
+  /// Call it as an op begins, in a step in which the op is due. Returns whether it works. `now`:
+  /// called with the first op of a step, returns seconds of any clock.
+  template <class Now>
+  bool works(const Round& round, const Op& op, std::int64_t step, const Now& now) {
     // The host may be ahead of the device, so what it does for a step begins no round.
     if (std::holds_alternative<Issue>(op.work))
       return !gave_up_ || step / round.steps != step_ / round.steps;
     if (!stops(op)) return true;
     if (step == step_) return !gave_up_;
     // A run that continues in the middle of a round gives it the whole time again.
-    if (step_ < 0 || step % round.steps == 0) began_ = now;
+    const double at = now();
+    if (step_ < 0 || step % round.steps == 0) began_ = at;
     step_ = step;
-    gave_up_ = late(round, now);
+    gave_up_ = late(round, at);
     return !gave_up_;
   }
   /// Whether the rank is past the deadline of the round that it is in.

@@ -38,8 +38,9 @@ bool Operations::execute(Id id, std::int64_t step) {
 
 bool Operations::works(const Prepared& p, std::int64_t step) {
   if (!p.op->when.due(step)) return false;
-  if (role_.round.steps == 0 || !feed_.training) return true;
-  if (rounds_.works(role_.round, *p.op, step, now())) return true;
+  // Ops that do not stop are on other lanes, which are other threads.
+  if (role_.round.steps == 0 || !feed_.training || !program::stops(*p.op)) return true;
+  if (rounds_.works(role_.round, *p.op, step, [&] { return now(); })) return true;
   const std::lock_guard lock(loss_lock_);
   std::int64_t& missed = loss(step).here->missed_labels;
   if (missed == 0) missed = label_count(step);
