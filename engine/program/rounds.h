@@ -39,12 +39,16 @@ class RoundClock {
     gave_up_ = late(round, at);
     return !gave_up_;
   }
+  /// Between these two, time does not count: a run does other things between steps, a validation
+  /// say.
+  void pause(double now) { paused_ = now; }
+  void go_on(double now) { began_ += now - paused_; }
   /// Whether the rank is past the deadline of the round that it is in.
   bool late(const Round& round, double now) const { return now - began_ > round.deadline; }
 
  private:
   std::int64_t step_ = -1;  // the last one begun
-  double began_ = 0;        // when its round began
+  double began_ = 0, paused_ = 0;
   bool gave_up_ = false;
 };
 

@@ -154,6 +154,7 @@ void Operations::begin(const BatchSource& feed) {
     for (const Operand& dying : op->dies) memory_.add_last_user(dying);
   memory_.drop_values();
   if (feed.training && linked_.mailboxes) open_mailboxes();
+  if (feed.training && role_.round.steps > 0) rounds_.go_on(now());
 }
 
 void Operations::prepare(Id id) {
@@ -273,6 +274,7 @@ void Operations::open_mailboxes() {
 void Operations::end() {
   for (const std::unique_ptr<Mailbox>& mailbox : mailboxes_)
     if (mailbox != nullptr) mailbox->close();
+  if (role_.round.steps > 0) rounds_.pause(now());
 }
 
 void Operations::prepare_collective(Prepared& p, const program::Collective& collective) {
