@@ -30,9 +30,8 @@ TEST(RoundClock, WhatOthersWaitForAlwaysWorks) {
   RoundClock clock;
   EXPECT_TRUE(works(clock, 0, 0));
   EXPECT_FALSE(works(clock, 1, 9));
-  const auto at_end = [&](Work work) {
-    return clock.works(of_four, {.work = std::move(work), .when = {.every = 4}}, 3,
-                       [] { return 9.0; });
+  const auto at_end = [&](const Work& work) {
+    return clock.works(of_four, {.work = work, .when = {.every = 4}}, 3, [] { return 9.0; });
   };
   EXPECT_TRUE(at_end(Kernel{.kind = KernelKind::in_time}));
   EXPECT_TRUE(at_end(Collective{}));
