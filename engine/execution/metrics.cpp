@@ -87,8 +87,7 @@ struct MetricsSink::Impl {
       if (role.round.steps == 0) return;
       for (Id o = 0; o < role.ops.size(); ++o) {
         if (first == none && program::stops(role.ops[o])) first = o;
-        const auto* kernel = std::get_if<program::Kernel>(&role.ops[o].work);
-        if (kernel != nullptr && kernel->kind == program::KernelKind::in_time) last = o;
+        if (program::says_in_time(role.ops[o])) last = o;
       }
       began.resize(role.ranks.size());
     }

@@ -215,12 +215,12 @@ class Reader {
 
   /// Checks the ops at the end of a role, because an op may wait for a later op.
   void end() {
-    check_rounds(p_, *role_);
     for (Id o = 0; o < role_->ops.size(); ++o) try {
         check_op(p_, *role_, o);
       } catch (const ProgramError& error) {
         throw ProgramError(fmt::format("program text, line {}: {}", op_lines_[o], error.what()));
       }
+    check_rounds(p_, *role_);
     role_ = nullptr;
   }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <set>
@@ -213,13 +212,6 @@ void check_kernel(const Program& p, const Role& role, Id o, const Kernel& kernel
     case KernelKind::dequantise:
       needs({Slot::source, Slot::target});
       return check_packets(p, role, o, kernel);
-    case KernelKind::in_time:
-      needs({Slot::target});
-      if (const Ref& share = *find(role.ops[o], Slot::target);
-          elements_of(p, role, share) != 1 ||
-          role.storages[role.views[share.view].storage].dtype != DType::f32)
-        refuse(p, role, o, "what a rank counts is one f32");
-      return;
     case KernelKind::outer_step:
       if (find(role.ops[o], Slot::share) == nullptr) needs({Slot::outer_moment});
       [[fallthrough]];
@@ -384,7 +376,6 @@ void check_tables(const Program& p) {
   for (const Channel& channel : p.channels) check_channel(p, channel);
   for (const Role& role : p.roles) {
     if (role.ranks.empty()) refuse(role, "no rank plays it");
-    check_rounds(p, role);
     std::int64_t bytes = 0;
     for (const Storage& s : role.storages) {
       bytes += check_storage(role, s);
@@ -397,6 +388,7 @@ void check_tables(const Program& p) {
       check_op(p, role, o);
       for (const Ref& ref : role.ops[o].refs) ++named[role.views[ref.view].storage];
     }
+    check_rounds(p, role);
     for (Id s = 0; s < role.storages.size(); ++s)
       if (const Storage& storage = role.storages[s];
           storage.indices > 1 && storage.indices > named[s])

@@ -7,15 +7,6 @@
 #include "engine/base/errors.h"
 
 namespace rehearse::program {
-namespace {
-
-bool in_time(const Op& op) {
-  const auto* kernel = std::get_if<Kernel>(&op.work);
-  return kernel != nullptr && kernel->kind == KernelKind::in_time;
-}
-
-}  // namespace
-
 void check_rounds(const Program& program, const Role& role) {
   const Round& round = role.round;
   const auto refuse = [&](Id op, const char* why) {
@@ -23,7 +14,7 @@ void check_rounds(const Program& program, const Role& role) {
   };
   if (round.steps == 0) {
     for (Id o = 0; o < role.ops.size(); ++o)
-      if (in_time(role.ops[o])) refuse(o, "in_time needs a role with rounds");
+      if (says_in_time(role.ops[o])) refuse(o, "in_time needs a role with rounds");
     return;
   }
   if (round.steps < 0 || !(round.deadline > 0) || !std::isfinite(round.deadline))
@@ -42,8 +33,14 @@ void check_rounds(const Program& program, const Role& role) {
       if (op.lane != lane || role.lanes[lane].order != Order::in_order)
         refuse(o, "what a rank that gives up does not do must be on one lane, in order");
     }
-    if (in_time(op) && (op.lane != lane || op.when.every % round.steps != 0))
-      refuse(o, "in_time follows the passes and updates of a round on their lane, at its end");
+    if (says_in_time(op)) {
+      if (op.lane != lane || op.when.every % round.steps != 0)
+        refuse(o, "in_time follows the passes and updates of a round on their lane, at its end");
+      const Ref* share = find(op, Slot::target);
+      if (share == nullptr || elements_of(program, role, *share) != 1 ||
+          role.storages[role.views[share->view].storage].dtype != DType::f32)
+        refuse(o, "the target of in_time is one f32");
+    }
     // What the host does for the ops of a step is no part of the method.
     if (stops(op) || std::holds_alternative<Issue>(op.work)) continue;
     if (op.when.every % round.steps != 0)

@@ -15,9 +15,15 @@ inline bool stops(const Op& op) {
           std::holds_alternative<Update>(op.work));
 }
 
+/// Whether the op is the kernel that says what the rank counts at the end of a round.
+inline bool says_in_time(const Op& op) {
+  const auto* kernel = std::get_if<Kernel>(&op.work);
+  return kernel != nullptr && kernel->kind == KernelKind::in_time;
+}
+
 /// Throws ProgramError unless a rank of the role can give up a round: the ops that stop are on one
 /// lane and serve the same step, what others wait for works at the ends of rounds, and `in_time`
-/// is computed then.
+/// is computed then. After check_op of all ops.
 void check_rounds(const Program& program, const Role& role);
 
 /// The rounds of one rank.

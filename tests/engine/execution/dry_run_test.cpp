@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "engine/program/rounds.h"
 #include "tests/engine/rig.h"
 #include "tests/methods.h"
 
@@ -298,14 +299,13 @@ struct LocalSteps : TraceSink {
   void record(Id role, Id op, int step, Id place, std::span<const double> starts,
               std::span<const double> ends) override {
     const program::Role& who = linked.program.roles[role];
-    const auto* kernel = std::get_if<program::Kernel>(&who.ops[op].work);
     for (std::size_t i = 0; i < starts.size(); ++i) {
       const std::pair key(who.ranks[place + i], step);
       if (std::holds_alternative<program::Compute>(who.ops[op].work)) {
         began.try_emplace(key, starts[i]);
         busy[key] += ends[i] - starts[i];
       }
-      if (kernel != nullptr && kernel->kind == program::KernelKind::in_time) said[key] = starts[i];
+      if (program::says_in_time(who.ops[op])) said[key] = starts[i];
     }
   }
   const link::LinkedProgram& linked;
@@ -330,13 +330,12 @@ TEST(DryRun, LateClientsGiveUpTheirRounds) {
   const test::Rig rig(plan, test::small_model(2), test::fast(4));
   LocalSteps some(rig.linked);
   rig.run(some, 8, slow);
-  for (const int round : {0, 4})
+  for (const int round : {0, 4}) {
     for (int local = 0; local < 4; ++local) {
       EXPECT_NEAR(some.busy.at({0, round + local}), all.busy.at({0, 0}), 1e-9 * step);
       EXPECT_NEAR(some.busy.at({2, round + local}), local < 2 ? all.busy.at({2, 0}) : 0,
                   1e-9 * step);
     }
-  for (const int round : {0, 4}) {
     EXPECT_NEAR(some.said.at({0, round + 3}) - some.began.at({0, round}), 4 * step, 1e-9 * step);
     EXPECT_NEAR(some.said.at({2, round + 3}) - some.began.at({2, round}), 6 * step, 1e-9 * step);
   }

@@ -80,7 +80,8 @@ TEST(ProgramText, RefusesRoundsThatARankCannotGiveUp) {
   EXPECT_THAT(with(rounds + "1", other("every=3", "shift=1 every=3")), HasSubstr("the same step"));
   EXPECT_THAT(with(rounds + "1", other("%1 compute", "%1 side"), "lane side in_order\n"),
               HasSubstr("in_time follows the passes"));
-  EXPECT_THAT(with(rounds + "1", other("target>s", "target>W")), HasSubstr("is one f32"));
+  EXPECT_THAT(with(rounds + "1", other("target>s", "target>W")),
+              HasSubstr("the target of in_time is one f32"));
 }
 
 // Fuzzing found these texts: they once led to SIGSEGV, 4.4 GB of memory, or endless loops.
