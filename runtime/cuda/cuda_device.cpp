@@ -13,10 +13,12 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/program/packets.h"
 #include "runtime/control/members.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/nccl_communicator.h"
+#include "runtime/cuda/sparse.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -44,6 +46,29 @@ CudaNumber number_of(program::DType type) {
       break;
   }
   throw ProgramError("a kernel on floats got integers");
+}
+
+CudaPacket packet_of(const program::Kernel& kernel) {
+  CudaPacket out{.of = kernel.of, .keep = kernel.keep};
+  switch (kernel.coding) {
+    case program::Coding::index32:
+      return out;
+    case program::Coding::bitmap:
+      out.coding = CudaCoding::bitmap;
+      return out;
+    case program::Coding::delta16:
+      out.coding = CudaCoding::delta16;
+      return out;
+    case program::Coding::values:
+      break;
+  }
+  throw ProgramError("a kernel of the device got a packet of drawn entries");
+}
+
+/// Working memory of a body's kernels. What is queued next may overwrite it.
+at::Tensor working_memory(std::int64_t bytes) {
+  const c10::Device device = c10::cuda::getCurrentCUDAStream().device();
+  return at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
 }
 
 void set_default(const char* variable, const std::string& value) {
@@ -217,6 +242,39 @@ void CudaDevice::update(const OptimizerStep& step, const OptimizerInterval& inte
 
 void CudaDevice::rescale(const float* squares, float* state) {
   check_cuda(queue_rescale(squares, state, current()), "the kernel of a loss scale");
+}
+
+void CudaDevice::select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
+                        program::DType type, float* residual, std::byte* packet) {
+  const CudaSelect of{.packet = packet_of(kernel),
+                      .gradients = step.gradients,
+                      .gradient = gradient,
+                      .type = number_of(type),
+                      .residual = residual,
+                      .cleared = clears_residual(kernel, step.step),
+                      .use = uses_residual(kernel),
+                      .beta = residual_beta(kernel),
+                      .target = packet};
+  const std::int64_t listed = select_candidates(kernel);
+  const at::Tensor working = working_memory(select_bytes(of.packet, listed));
+  check_cuda(queue_select(of, listed, static_cast<std::byte*>(working.data_ptr()), current()),
+             "the kernels of a select");
+}
+
+void CudaDevice::scatter_add(const program::Kernel& kernel, const SelectStep& step,
+                             const std::byte* packets, std::int64_t count, std::int64_t begin,
+                             std::int64_t end, float* target) {
+  const CudaScatter of{.packet = packet_of(kernel),
+                       .gradients = step.gradients,
+                       .packets = packets,
+                       .count = count,
+                       .room = packet_room(kernel),
+                       .begin = begin,
+                       .end = end,
+                       .target = target};
+  const at::Tensor working = working_memory(scatter_bytes(of.packet));
+  check_cuda(queue_scatter(of, static_cast<std::byte*>(working.data_ptr()), current()),
+             "the kernels of a scatter_add");
 }
 
 std::unique_ptr<Communicator> CudaDevice::communicator(const std::string& wire,

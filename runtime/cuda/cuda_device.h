@@ -50,6 +50,11 @@ class CudaDevice : public Device, public Accelerator {
   void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
               const StepScalars* scalars) override;
   void rescale(const float* squares, float* state) override;
+  void select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
+              program::DType type, float* residual, std::byte* packet) override;
+  void scatter_add(const program::Kernel& kernel, const SelectStep& step, const std::byte* packets,
+                   std::int64_t count, std::int64_t begin, std::int64_t end,
+                   float* target) override;
   std::unique_ptr<Communicator> communicator(const std::string& wire,
                                              std::vector<Id> ranks) override;
 

@@ -6,20 +6,6 @@ namespace {
 
 constexpr std::int64_t block = squares_block, lanes = squares_lanes;
 
-REHEARSE_BOTH float load(const void* values, CudaNumber type, std::int64_t i) {
-  if (type == CudaNumber::f32) return static_cast<const float*>(values)[i];
-  const std::uint16_t bits = static_cast<const std::uint16_t*>(values)[i];
-  return type == CudaNumber::bf16 ? from_bf16(bits) : from_f16(bits);
-}
-
-REHEARSE_BOTH void store(void* values, CudaNumber type, std::int64_t i, float value) {
-  if (type == CudaNumber::f32)
-    static_cast<float*>(values)[i] = value;
-  else
-    static_cast<std::uint16_t*>(values)[i] =
-        type == CudaNumber::bf16 ? to_bf16(value) : to_f16(value);
-}
-
 struct Update {
   CudaInterval x;
   REHEARSE_BOTH void operator()(std::int64_t i) const {

@@ -6,11 +6,10 @@
 
 #include <cstdint>
 
+#include "runtime/cuda/numbers.h"
 #include "runtime/kernels/elements.h"
 
 namespace rehearse::runtime {
-
-enum class CudaNumber : std::uint8_t { f32, bf16, f16 };
 
 /// As OptimizerInterval, with the settings of the step.
 struct CudaInterval {

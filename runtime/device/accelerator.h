@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/kernels/optimizer.h"
+#include "runtime/kernels/sparsify.h"
 
 namespace rehearse::runtime {
 
@@ -33,8 +34,8 @@ class Accelerator {
   /// Blocks the host until the device has done all that the body's stream holds.
   virtual void finish() = 0;
 
-  // Kernels: the functions of runtime/kernels/optimizer.h, with the same bits. Every pointer is to
-  // memory of the device or to pinned memory.
+  // Kernels: the functions of runtime/kernels/optimizer.h and sparsify.h, with the same bits. Every
+  // pointer is to memory of the device or to pinned memory.
 
   virtual void measure(std::span<const Values> sources, double scale, bool add, float* norm) = 0;
   virtual void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
@@ -42,6 +43,13 @@ class Accelerator {
   virtual void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
                       const StepScalars* scalars) = 0;
   virtual void rescale(const float* squares, float* state) = 0;
+  /// Of Selector::top_k.
+  virtual void select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
+                      program::DType type, float* residual, std::byte* packet) = 0;
+  /// Of packets of a fixed size that say where their entries are. A damaged one makes `target` NaN.
+  virtual void scatter_add(const program::Kernel& kernel, const SelectStep& step,
+                           const std::byte* packets, std::int64_t count, std::int64_t begin,
+                           std::int64_t end, float* target) = 0;
 
   // The host calls this while no body runs.
 

@@ -12,9 +12,20 @@ thread_local HostCopies* of_this_body = nullptr;
 
 }  // namespace
 
-bool has_kernel(program::KernelKind kind) {
-  return kind == program::KernelKind::measure || kind == program::KernelKind::rescale ||
-         kind == program::KernelKind::cast;
+bool has_kernel(const program::Kernel& kernel) {
+  switch (kernel.kind) {
+    case program::KernelKind::measure:
+    case program::KernelKind::rescale:
+    case program::KernelKind::cast:
+      return true;
+    case program::KernelKind::select:
+      return kernel.selector == program::Selector::top_k;
+    case program::KernelKind::scatter_add:
+      return kernel.selector != program::Selector::threshold &&
+             kernel.coding != program::Coding::values;
+    default:
+      return false;
+  }
 }
 
 HostCopies::HostCopies(Device& device) {

@@ -16,7 +16,7 @@
 namespace rehearse::runtime {
 
 /// Whether accelerators have a kernel of their own for this.
-bool has_kernel(program::KernelKind kind);
+bool has_kernel(const program::Kernel& kernel);
 
 class HostCopies {
  public:

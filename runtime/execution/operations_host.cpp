@@ -130,7 +130,7 @@ bool Operations::computes_on_host(const Prepared& p) const {
   });
   return std::visit(
       program::overloaded{
-          [&](const program::Kernel& kernel) { return touches_host || !has_kernel(kernel.kind); },
+          [&](const program::Kernel& kernel) { return touches_host || !has_kernel(kernel); },
           [&](const program::Update&) { return touches_host; },
           [&](const program::Collective&) { return p.packets != nullptr; },
           [](const program::Put&) { return true; },

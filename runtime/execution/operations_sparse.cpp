@@ -23,7 +23,9 @@ void Operations::prepare_kernel(Prepared& p, const program::Kernel& kernel) {
     prepare_packets(p, kernel);
     return;
   }
-  if (kernel.kind == program::KernelKind::select || kernel.coding == program::Coding::values)
+  const bool on_accelerator = accelerator_ != nullptr && !computes_on_host(p);
+  if (!on_accelerator &&
+      (kernel.kind == program::KernelKind::select || kernel.coding == program::Coding::values))
     select_scratch_.fit(kernel);
   for (std::size_t i = 0; i < p.operands.size(); ++i) {
     const program::Ref& ref = p.op->refs[i];
@@ -45,22 +47,31 @@ void Operations::select(Prepared& p, const program::Kernel& work, std::int64_t s
   auto* const packet =
       static_cast<std::byte*>(memory_.write(p.need(program::Slot::target), step).data_ptr());
   const Operand& source = p.need(program::Slot::source);
+  const void* const gradient = memory_.read(source, step).data_ptr();
+  auto* const residual = memory_.write(p.need(program::Slot::residual), step).data_ptr<float>();
+  const SelectStep now = {.step = step, .seed = train_.seed, .gradients = norm_and_scale(p, step)};
+  if (accelerator_ != nullptr && !p.on_host) {
+    accelerator_->select(work, now, gradient, source.dtype, residual, packet);
+    return;
+  }
   const Operand* threshold = p.at(program::Slot::threshold);
   runtime::select(
-      work, {.step = step, .seed = train_.seed, .gradients = norm_and_scale(p, step)},
-      memory_.read(source, step).data_ptr(), source.dtype,
-      memory_.write(p.need(program::Slot::residual), step).data_ptr<float>(),
+      work, now, gradient, source.dtype, residual,
       threshold == nullptr ? nullptr : memory_.write(*threshold, step).data_ptr<float>(), packet,
       select_scratch_);
 }
 
 void Operations::scatter_add(Prepared& p, const program::Kernel& work, std::int64_t step) {
   const Operand& target = p.need(program::Slot::target);
-  runtime::scatter_add(
-      work, {.step = step, .seed = train_.seed, .gradients = norm_and_scale(p, step)},
-      static_cast<const std::byte*>(memory_.read(p.need(program::Slot::source), step).data_ptr()),
-      p.count, p.part_begin, p.part_begin + target.elements,
-      memory_.write(target, step).data_ptr<float>(), select_scratch_);
+  const auto* const packets =
+      static_cast<const std::byte*>(memory_.read(p.need(program::Slot::source), step).data_ptr());
+  auto* const sum = memory_.write(target, step).data_ptr<float>();
+  const std::int64_t begin = p.part_begin, end = begin + target.elements;
+  const SelectStep now = {.step = step, .seed = train_.seed, .gradients = norm_and_scale(p, step)};
+  if (accelerator_ != nullptr && !p.on_host)
+    accelerator_->scatter_add(work, now, packets, p.count, begin, end, sum);
+  else
+    runtime::scatter_add(work, now, packets, p.count, begin, end, sum, select_scratch_);
 }
 
 }  // namespace rehearse::runtime

@@ -79,11 +79,9 @@ class Selection {
         values_(scratch.values.data()),
         indices_(scratch.indices.data()),
         magnitudes_(scratch.magnitudes.data()) {
-    rule_.use = kernel.feedback != program::Feedback::literal;
-    rule_.beta = kernel.feedback == program::Feedback::conserving ? 1 : printed_beta;
-    if (kernel.feedback == program::Feedback::printed && step.step > 0 &&
-        step.step % printed_reset == 0)
-      std::fill_n(residual, kernel.of, 0.0F);
+    rule_.use = uses_residual(kernel);
+    rule_.beta = residual_beta(kernel);
+    if (clears_residual(kernel, step.step)) std::fill_n(residual, kernel.of, 0.0F);
   }
 
   std::int64_t count() const { return count_; }

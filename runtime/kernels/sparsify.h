@@ -26,6 +26,18 @@ inline constexpr float printed_beta = 0.9F;
 /// `printed` clears its residual every so many steps.
 inline constexpr std::int64_t printed_reset = 1000;
 
+/// Whether entries are chosen from gradient + residual, the factor beta, and whether a step begins
+/// with a cleared residual.
+inline bool uses_residual(const program::Kernel& kernel) {
+  return kernel.feedback != program::Feedback::literal;
+}
+inline float residual_beta(const program::Kernel& kernel) {
+  return kernel.feedback == program::Feedback::conserving ? 1 : printed_beta;
+}
+inline bool clears_residual(const program::Kernel& kernel, std::int64_t step) {
+  return kernel.feedback == program::Feedback::printed && step > 0 && step % printed_reset == 0;
+}
+
 /// Working memory of `select`: the candidate entries, by ascending index, and room to sort them or
 /// a sample of all entries by magnitude. Reused from call to call.
 struct SelectScratch {

@@ -56,7 +56,7 @@ class Operands {
   /// Runs a kernel on `n` values, in a body.
   void run(program::KernelKind kind, std::int64_t n) {
     Accelerator* const accelerator = device_.accelerator();
-    if (accelerator == nullptr || has_kernel(kind)) return compute(kind, n, accelerator);
+    if (accelerator == nullptr || has_kernel({.kind = kind})) return compute(kind, n, accelerator);
     HostCopies copies(device_);
     compute(kind, n, nullptr);
     copies.store();
@@ -102,12 +102,20 @@ void Operands::compute(program::KernelKind kind, std::int64_t n, Accelerator* ac
         rescale(read(source_, n), write(target_, n));
       return;
     case program::KernelKind::select:
-      select(selection(n), {}, read(source_, n), program::DType::f32, write(target_, n), nullptr,
-             bytes(packet_, packet_room(selection(n)), true), scratch_);
+      if (accelerator != nullptr)
+        accelerator->select(selection(n), {}, read(source_, n), program::DType::f32,
+                            write(target_, n), bytes(packet_, packet_room(selection(n)), true));
+      else
+        select(selection(n), {}, read(source_, n), program::DType::f32, write(target_, n), nullptr,
+               bytes(packet_, packet_room(selection(n)), true), scratch_);
       return;
     case program::KernelKind::scatter_add:
-      scatter_add(selection(n), {}, bytes(packet_, packet_room(selection(n)), false), 1, 0, n,
-                  write(target_, n), scratch_);
+      if (accelerator != nullptr)
+        accelerator->scatter_add(selection(n), {}, bytes(packet_, packet_room(selection(n)), false),
+                                 1, 0, n, write(target_, n));
+      else
+        scatter_add(selection(n), {}, bytes(packet_, packet_room(selection(n)), false), 1, 0, n,
+                    write(target_, n), scratch_);
       return;
     case program::KernelKind::cast:
       first(source_, n, false).to(at::kBFloat16);

@@ -1,2 +1,7 @@
 // The plug-in's kernels as a C++ compiler sees them: runtime/cuda/each.h.
-#include "runtime/cuda/kernels.cu"  // NOLINT(bugprone-suspicious-include)
+// NOLINTBEGIN(bugprone-suspicious-include)
+#include "runtime/cuda/kernels.cu"
+
+#include "runtime/cuda/scatter.cu"
+#include "runtime/cuda/select.cu"
+// NOLINTEND(bugprone-suspicious-include)

@@ -1,77 +1,15 @@
 // Compares the kernels of the CUDA plug-in with the functions of runtime/kernels that they stand
 // for: the same bits for all types and sizes. They run on the CPU (tests/devices/emulated), or on a
 // GPU with REHEARSE_TEST_DEVICE=cuda.
-#include <gtest/gtest.h>
+#include "tests/runtime/cuda/cuda_kernels.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
-#include <functional>
 #include <limits>
-#include <random>
 #include <vector>
-
-#include "runtime/device/accelerator.h"
-#include "runtime/device/load_device.h"
-#include "runtime/kernels/floats.h"
-#include "tests/runtime/as_body.h"
-#include "tests/runtime/comm_ranks.h"
-#include "tests/runtime/cuda/gpu.h"
 
 namespace rehearse::runtime {
 namespace {
-
-using program::DType;
-
-constexpr DType floats[] = {DType::f32, DType::bf16, DType::f16};
-
-class CudaKernels : public testing::Test {
- protected:
-  ~CudaKernels() override { control_.finish(); }
-  Accelerator& gpu() { return *device_->accelerator(); }
-
-  /// Memory of the device with these bytes.
-  std::shared_ptr<std::byte> there(const void* bytes, std::size_t size) {
-    auto memory = device_->allocate(static_cast<std::int64_t>(size));
-    device_->store(memory.get(), static_cast<const std::byte*>(bytes),
-                   static_cast<std::int64_t>(size));
-    return memory;
-  }
-  template <class T>
-  std::shared_ptr<std::byte> there(const T& value) {
-    return there(&value, sizeof value);
-  }
-  template <class T>
-  T back(const std::shared_ptr<std::byte>& memory) {
-    T value{};
-    device_->fetch(memory.get(), reinterpret_cast<std::byte*>(&value), sizeof value);
-    return value;
-  }
-  std::vector<std::byte> back(const std::shared_ptr<std::byte>& memory, std::size_t size) {
-    std::vector<std::byte> bytes(size);
-    device_->fetch(memory.get(), bytes.data(), static_cast<std::int64_t>(size));
-    return bytes;
-  }
-  void as_body(const std::function<void()>& work) { runtime::as_body(*device_, work); }
-
-  Control control_{Environment{}, patient()};
-  std::unique_ptr<Device> device_ = make_device(test_gpu(), 0, &control_);
-};
-
-/// Normal numbers in the memory of a tensor of this type.
-std::vector<std::byte> numbers(DType type, std::int64_t count, unsigned seed, float scale = 1) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  std::ranges::generate(values, [&] { return normal(engine); });
-  std::vector<std::byte> out(static_cast<std::size_t>(count * size_of(type)));
-  if (type == DType::f32)
-    std::memcpy(out.data(), values.data(), out.size());
-  else
-    store_f32(values.data(), count, out.data(), type, 0);
-  return out;
-}
 
 TEST_F(CudaKernels, MeasureTheSameNorm) {
   for (const DType type : floats)
