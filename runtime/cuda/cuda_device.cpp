@@ -244,6 +244,50 @@ void CudaDevice::rescale(const float* squares, float* state) {
   check_cuda(queue_rescale(squares, state, current()), "the kernel of a loss scale");
 }
 
+void CudaDevice::observe(const void* values, program::DType type, std::int64_t elements, int stride,
+                         const NormAndScale& gradients, float* state) {
+  const at::Tensor too_large = working_memory(sizeof(std::uint32_t));
+  check_cuda(queue_observe({.values = values,
+                            .type = number_of(type),
+                            .stride = stride,
+                            .observed = program::observed_entries(elements, stride),
+                            .gradients = gradients,
+                            .state = state},
+                           static_cast<std::uint32_t*>(too_large.data_ptr()), current()),
+             "the kernel of an observation");
+}
+
+void CudaDevice::average(const Average& work) {
+  CudaAverage one{.scale = work.scale,
+                  .momentum = work.momentum,
+                  .share = work.share,
+                  .source = work.sources.empty() ? work.target : work.sources.front(),
+                  .anchor = work.anchor,
+                  .moment = work.moment,
+                  .target = work.target};
+  const auto queue = [&](auto kernel) {
+    check_cuda(kernel(one, work.elements, current()), "a kernel that averages weights");
+  };
+  switch (work.kind) {
+    case program::KernelKind::weigh:
+      return queue(queue_weigh);
+    case program::KernelKind::drift:
+      return queue(queue_drift);
+    case program::KernelKind::outer_step:
+      return queue(queue_outer_step);
+    case program::KernelKind::mix:
+      if (work.sources.empty()) return queue(queue_weigh);
+      for (std::size_t i = 0; i < work.sources.size(); ++i) {
+        one.source = work.sources[i];
+        one.scale = i + 1 == work.sources.size() ? work.scale : 1;
+        queue(queue_mix);
+      }
+      return;
+    default:
+      throw ProgramError("a kernel that averages no weights");
+  }
+}
+
 void CudaDevice::select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
                         program::DType type, float* residual, std::byte* packet) {
   const CudaSelect of{.packet = packet_of(kernel),

@@ -50,6 +50,9 @@ class CudaDevice : public Device, public Accelerator {
   void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
               const StepScalars* scalars) override;
   void rescale(const float* squares, float* state) override;
+  void observe(const void* values, program::DType type, std::int64_t elements, int stride,
+               const NormAndScale& gradients, float* state) override;
+  void average(const Average& work) override;
   void select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
               program::DType type, float* residual, std::byte* packet) override;
   void scatter_add(const program::Kernel& kernel, const SelectStep& step, const std::byte* packets,

@@ -103,6 +103,55 @@ struct Decide {
   }
 };
 
+struct Observe {
+  CudaObservation x;
+  std::uint32_t* too_large;
+  REHEARSE_BOTH void operator()(std::int64_t i) const {
+    if (x.state[0] < 0 || !x.gradients.finite()) return;
+    const float value = 1 / x.gradients.scale() * load(x.values, x.type, i * x.stride);
+    if (!(std::fabs(value) < too_large_to_observe)) *too_large = 1;
+    float* const mean = x.state + 1 + i;
+    welford(value, x.state[0] + 1, *mean, mean[x.observed]);
+  }
+};
+
+/// After all entries, since these read the number of observations.
+struct CountObservation {
+  CudaObservation x;
+  const std::uint32_t* too_large;
+  REHEARSE_BOTH void operator()(std::int64_t) const {
+    if (x.state[0] < 0 || !x.gradients.finite()) return;
+    const float count = x.state[0] + 1;
+    x.state[0] = *too_large != 0 ? -count : count;
+  }
+};
+
+struct Weigh : CudaAverage {
+  REHEARSE_BOTH void operator()(std::int64_t i) const { target[i] = scale * source[i]; }
+};
+
+struct Drift : CudaAverage {
+  REHEARSE_BOTH void operator()(std::int64_t i) const {
+    target[i] = drifted(share == nullptr ? scale : *share * scale, anchor[i], source[i]);
+  }
+};
+
+struct OuterStep : CudaAverage {
+  REHEARSE_BOTH void operator()(std::int64_t i) const {
+    if (share == nullptr)
+      nesterov(scale, momentum, source[i], anchor[i], moment[i]);
+    else
+      anchor[i] -= rate_of_share(scale, *share) * source[i];
+    target[i] = anchor[i];
+  }
+};
+
+struct Mix : CudaAverage {
+  REHEARSE_BOTH void operator()(std::int64_t i) const {
+    target[i] = scale * (target[i] + source[i]);
+  }
+};
+
 struct Rescale {
   const float* squares;
   float* state;
@@ -134,6 +183,31 @@ cudaError_t queue_norm(const double* total, double scale, bool add, float* norm,
 cudaError_t queue_decide(const Decision& decision, const NormAndScale& gradients, SkipCount* skips,
                          StepScalars* scalars, double* square_norm, cudaStream_t stream) {
   return each(1, stream, Decide{decision, gradients, skips, scalars, square_norm});
+}
+
+cudaError_t queue_observe(const CudaObservation& observation, std::uint32_t* too_large,
+                          cudaStream_t stream) {
+  cudaError_t error = cudaMemsetAsync(too_large, 0, sizeof *too_large, stream);
+  if (error == cudaSuccess)
+    error = each(observation.observed, stream, Observe{observation, too_large});
+  if (error == cudaSuccess) error = each(1, stream, CountObservation{observation, too_large});
+  return error;
+}
+
+cudaError_t queue_weigh(const CudaAverage& work, std::int64_t elements, cudaStream_t stream) {
+  return each(elements, stream, Weigh{work});
+}
+
+cudaError_t queue_drift(const CudaAverage& work, std::int64_t elements, cudaStream_t stream) {
+  return each(elements, stream, Drift{work});
+}
+
+cudaError_t queue_outer_step(const CudaAverage& work, std::int64_t elements, cudaStream_t stream) {
+  return each(elements, stream, OuterStep{work});
+}
+
+cudaError_t queue_mix(const CudaAverage& work, std::int64_t elements, cudaStream_t stream) {
+  return each(elements, stream, Mix{work});
 }
 
 cudaError_t queue_rescale(const float* squares, float* state, cudaStream_t stream) {

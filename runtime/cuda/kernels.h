@@ -1,6 +1,6 @@
-// The device's kernels: the functions of runtime/kernels/optimizer.h, with the same bits, because
-// they make the same additions in the same order (runtime/kernels/elements.h). They only queue
-// their work. nvcc does not compile engine/program/program.h, so its types stay outside.
+// The device's kernels: the functions of runtime/kernels/optimizer.h and averaging.h, with the same
+// bits, because they make the same additions in the same order (runtime/kernels/elements.h). They
+// only queue their work. nvcc does not compile engine/program/program.h, so its types stay outside.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -42,6 +42,30 @@ cudaError_t queue_norm(const double* total, double scale, bool add, float* norm,
 
 cudaError_t queue_decide(const Decision& decision, const NormAndScale& gradients, SkipCount* skips,
                          StepScalars* scalars, double* square_norm, cudaStream_t stream);
+/// As `observe`. `observed`: how many values the stride leaves. `too_large`: working memory.
+struct CudaObservation {
+  const void* values = nullptr;
+  CudaNumber type = CudaNumber::f32;
+  std::int64_t stride = 1, observed = 0;
+  NormAndScale gradients = {};
+  float* state = nullptr;
+};
+cudaError_t queue_observe(const CudaObservation& observation, std::uint32_t* too_large,
+                          cudaStream_t stream);
+
+/// As Average, with one source.
+struct CudaAverage {
+  float scale = 1, momentum = 0;
+  const float* share = nullptr;
+  const float* source = nullptr;
+  float *anchor = nullptr, *moment = nullptr, *target = nullptr;
+};
+cudaError_t queue_weigh(const CudaAverage& work, std::int64_t elements, cudaStream_t stream);
+cudaError_t queue_drift(const CudaAverage& work, std::int64_t elements, cudaStream_t stream);
+cudaError_t queue_outer_step(const CudaAverage& work, std::int64_t elements, cudaStream_t stream);
+/// target = scale x (target + source).
+cudaError_t queue_mix(const CudaAverage& work, std::int64_t elements, cudaStream_t stream);
+
 cudaError_t queue_rescale(const float* squares, float* state, cudaStream_t stream);
 
 }  // namespace rehearse::runtime

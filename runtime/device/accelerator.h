@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/kernels/averaging.h"
 #include "runtime/kernels/optimizer.h"
 #include "runtime/kernels/sparsify.h"
 
@@ -34,8 +35,8 @@ class Accelerator {
   /// Blocks the host until the device has done all that the body's stream holds.
   virtual void finish() = 0;
 
-  // Kernels: the functions of runtime/kernels/optimizer.h and sparsify.h, with the same bits. Every
-  // pointer is to memory of the device or to pinned memory.
+  // Kernels: the functions of runtime/kernels (optimizer.h, averaging.h, sparsify.h), with the same
+  // bits. Every pointer is to memory of the device or to pinned memory.
 
   virtual void measure(std::span<const Values> sources, double scale, bool add, float* norm) = 0;
   virtual void decide(const OptimizerStep& step, const NormAndScale& gradients, double max_norm,
@@ -43,6 +44,9 @@ class Accelerator {
   virtual void update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
                       const StepScalars* scalars) = 0;
   virtual void rescale(const float* squares, float* state) = 0;
+  virtual void observe(const void* values, program::DType type, std::int64_t elements, int stride,
+                       const NormAndScale& gradients, float* state) = 0;
+  virtual void average(const Average& work) = 0;
   /// Of Selector::top_k.
   virtual void select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
                       program::DType type, float* residual, std::byte* packet) = 0;

@@ -17,6 +17,11 @@ bool has_kernel(const program::Kernel& kernel) {
     case program::KernelKind::measure:
     case program::KernelKind::rescale:
     case program::KernelKind::cast:
+    case program::KernelKind::observe:
+    case program::KernelKind::weigh:
+    case program::KernelKind::drift:
+    case program::KernelKind::outer_step:
+    case program::KernelKind::mix:
       return true;
     case program::KernelKind::select:
       return kernel.selector == program::Selector::top_k;

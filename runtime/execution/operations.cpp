@@ -306,42 +306,45 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
     case program::KernelKind::observe: {
       const Operand& source = p.need(program::Slot::source);
       const at::Tensor values = memory_.read(source, step);
-      observe(values.data_ptr(), source.dtype, values.numel(), work.stride, norm_and_scale(p, step),
-              memory_.write(p.need(program::Slot::target), step).data_ptr<float>());
+      const NormAndScale gradients = norm_and_scale(p, step);
+      auto* const state = memory_.write(p.need(program::Slot::target), step).data_ptr<float>();
+      if (accelerator_ != nullptr && !p.on_host)
+        accelerator_->observe(values.data_ptr(), source.dtype, values.numel(), work.stride,
+                              gradients, state);
+      else
+        observe(values.data_ptr(), source.dtype, values.numel(), work.stride, gradients, state);
       return;
     }
   }
 }
 
 void Operations::average(Prepared& p, const program::Kernel& work, std::int64_t step) {
-  const auto read = [&](program::Slot slot) {
-    return memory_.read(p.need(slot), step).data_ptr<float>();
+  const auto read = [&](const Operand& operand) {
+    return memory_.read(operand, step).data_ptr<float>();
   };
   const auto write = [&](program::Slot slot) {
-    return memory_.write(p.need(slot), step).data_ptr<float>();
+    const Operand* const operand = p.at(slot);
+    return operand == nullptr ? nullptr : memory_.write(*operand, step).data_ptr<float>();
   };
+  c10::SmallVector<const float*, 4> sources;
+  for (const Operand& operand : p.operands)
+    if (operand.slot == program::Slot::source) sources.push_back(read(operand));
   const Operand* const share = p.at(program::Slot::share);
-  const float counts = share == nullptr ? 1 : *memory_.read(*share, step).data_ptr<float>();
-  const auto scale = static_cast<float>(work.scale), momentum = static_cast<float>(work.momentum);
-  const std::int64_t elements = p.need(program::Slot::target).elements;
-  if (work.kind == program::KernelKind::weigh) {
-    weigh(scale, read(program::Slot::source), write(program::Slot::target), elements);
-  } else if (work.kind == program::KernelKind::drift) {
-    drift(counts * scale, read(program::Slot::anchor), read(program::Slot::source),
-          write(program::Slot::target), elements);
-  } else if (work.kind == program::KernelKind::outer_step && share != nullptr) {
-    move_by_mean(scale, counts, read(program::Slot::source), write(program::Slot::anchor),
-                 write(program::Slot::target), elements);
-  } else if (work.kind == program::KernelKind::outer_step) {
-    outer_step(scale, momentum, read(program::Slot::source), write(program::Slot::anchor),
-               write(program::Slot::outer_moment), write(program::Slot::target), elements);
-  } else {
-    c10::SmallVector<const float*, 4> sources;
-    for (const Operand& operand : p.operands)
-      if (operand.slot == program::Slot::source)
-        sources.push_back(memory_.read(operand, step).data_ptr<float>());
-    mix(scale, sources, write(program::Slot::target), elements);
-  }
+  const Average now{.kind = work.kind,
+                    .scale = static_cast<float>(work.scale),
+                    .momentum = static_cast<float>(work.momentum),
+                    .share = share == nullptr ? nullptr : read(*share),
+                    .sources = sources,
+                    .anchor = work.kind == program::KernelKind::drift
+                                  ? read(p.need(program::Slot::anchor))
+                                  : write(program::Slot::anchor),
+                    .moment = write(program::Slot::outer_moment),
+                    .target = write(program::Slot::target),
+                    .elements = p.need(program::Slot::target).elements};
+  if (accelerator_ != nullptr && !p.on_host)
+    accelerator_->average(now);
+  else
+    runtime::average(now);
 }
 
 template <class F>

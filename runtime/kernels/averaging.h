@@ -1,29 +1,25 @@
-// The arithmetic by which ranks that train apart average their weights (program::KernelKind): one
-// pass over flat plain fp32 memory each, element by element.
+// The arithmetic by which ranks that train apart average their weights: one pass over flat plain
+// fp32 memory, element by element.
 #pragma once
 #include <cstdint>
 #include <span>
 
+#include "engine/program/program.h"
+
 namespace rehearse::runtime {
 
-/// target = scale * source; in place when both are equal.
-void weigh(float scale, const float* source, float* target, std::int64_t elements);
-
-/// target = scale * (anchor - source); zero if the scale is, whatever the source.
-void drift(float scale, const float* anchor, const float* source, float* target,
-           std::int64_t elements);
-
-/// SGD with Nesterov momentum as torch.optim.SGD(nesterov=True), by `gradient`:
-/// moment = momentum * moment + gradient; anchor -= lr * (gradient + momentum * moment). Then
-/// target = anchor.
-void outer_step(float lr, float momentum, const float* gradient, float* anchor, float* moment,
-                float* target, std::int64_t elements);
-
-/// anchor -= scale * sum / share, unless share is 0; then target = anchor.
-void move_by_mean(float scale, float share, const float* sum, float* anchor, float* target,
-                  std::int64_t elements);
-
-/// target = scale * (target + the sum of all sources), added in their order.
-void mix(float scale, std::span<const float* const> sources, float* target, std::int64_t elements);
+/// A kernel (weigh, drift, outer_step or mix; program::KernelKind has the formulas) and its
+/// operands; null: it has none.
+struct Average {
+  program::KernelKind kind = program::KernelKind::weigh;
+  float scale = 1, momentum = 0;
+  const float* share = nullptr;                // one number
+  std::span<const float* const> sources = {};  // one; of mix: any number, added in their order
+  float* anchor = nullptr;                     // drift only reads it
+  float* moment = nullptr;
+  float* target = nullptr;
+  std::int64_t elements = 0;
+};
+void average(const Average& work);
 
 }  // namespace rehearse::runtime

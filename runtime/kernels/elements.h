@@ -185,6 +185,23 @@ REHEARSE_BOTH void sgd(const StepFactors& f, const StepScalars& s, float grad, f
   param -= f.lr * b;
 }
 
+// Of kernels that average weights (averaging.h).
+
+/// Zero if the scale is, whatever the source.
+REHEARSE_BOTH float drifted(float scale, float anchor, float source) {
+  return scale == 0 ? 0 : scale * (anchor - source);
+}
+/// SGD with Nesterov momentum (as torch.optim.SGD(nesterov=True)).
+REHEARSE_BOTH void nesterov(float lr, float momentum, float gradient, float& anchor,
+                            float& moment) {
+  moment = momentum * moment + gradient;
+  anchor -= lr * (gradient + momentum * moment);
+}
+/// The learning rate of a sum of gradients of which so much counts. 0 of nothing.
+REHEARSE_BOTH float rate_of_share(float lr, float share) { return share == 0 ? 0 : lr / share; }
+
+/// Squared deviations of smaller values stay far below fp32's maximum of 3.4e38.
+inline constexpr float too_large_to_observe = 1e18F;
 /// One more observation of a running mean and sum of squared deviations (Welford), the `count`-th.
 REHEARSE_BOTH void welford(float value, float count, float& mean, float& squares) {
   const float before = value - mean;

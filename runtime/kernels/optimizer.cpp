@@ -186,8 +186,6 @@ void observe(const void* values, program::DType type, std::int64_t elements, int
              const NormAndScale& gradients, float* state) {
   if (state[0] < 0 || !gradients.finite()) return;
   const float scale = 1 / gradients.scale();
-  // Squared deviations of smaller values stay far below fp32's maximum of 3.4e38.
-  constexpr float too_large = 1e18F;
   const std::int64_t observed = program::observed_entries(elements, stride);
   float* mean = state + 1;
   float* squares = mean + observed;
@@ -199,7 +197,7 @@ void observe(const void* values, program::DType type, std::int64_t elements, int
     for (std::int64_t i = 0; i < n; ++i) {
       float one = 0;
       block[i] = scale * *as_f32(values, type, (begin + i) * stride, 1, &one);
-      finite &= std::abs(block[i]) < too_large;
+      finite &= std::abs(block[i]) < too_large_to_observe;
     }
     welford_block(block.data(), count, mean + begin, squares + begin, n);
   }

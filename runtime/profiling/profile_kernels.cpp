@@ -121,7 +121,11 @@ void Operands::compute(program::KernelKind kind, std::int64_t n, Accelerator* ac
       first(source_, n, false).to(at::kBFloat16);
       return;
     case program::KernelKind::observe:
-      observe(read(source_, n), program::DType::f32, n / 3, 1, {}, write(target_, n));
+      if (accelerator != nullptr)
+        accelerator->observe(read(source_, n), program::DType::f32, n / 3, 1, {},
+                             write(target_, n));
+      else
+        observe(read(source_, n), program::DType::f32, n / 3, 1, {}, write(target_, n));
       return;
     case program::KernelKind::quantise:
       quantise(coding(n), {}, read(source_, n), program::DType::f32, 0, 1, write(target_, n),
@@ -131,22 +135,29 @@ void Operands::compute(program::KernelKind kind, std::int64_t n, Accelerator* ac
       dequantise(coding(n), bytes(codes_, quantised_bytes(coding(n)), false), 1, write(target_, n));
       return;
     case program::KernelKind::weigh:
-      weigh(0.5F, read(source_, n), write(target_, n), n);
-      return;
     case program::KernelKind::drift:
-      drift(0.5F, read(anchor_, n), read(source_, n), write(target_, n), n);
-      return;
     case program::KernelKind::outer_step:
-      outer_step(0.7F, 0.9F, read(source_, n), write(anchor_, n), write(moment_, n),
-                 write(target_, n), n);
-      return;
-    case program::KernelKind::in_time:  // reads a clock
-      return;
     case program::KernelKind::mix: {
+      const bool anchored =
+          kind == program::KernelKind::drift || kind == program::KernelKind::outer_step;
+      const bool steps = kind == program::KernelKind::outer_step;
       const float* const one[] = {read(source_, n)};
-      mix(0.5F, one, write(target_, n), n);
+      const Average now{.kind = kind,
+                        .scale = 0.5F,
+                        .momentum = 0.9F,
+                        .sources = one,
+                        .anchor = anchored ? write(anchor_, n) : nullptr,
+                        .moment = steps ? write(moment_, n) : nullptr,
+                        .target = write(target_, n),
+                        .elements = n};
+      if (accelerator != nullptr)
+        accelerator->average(now);
+      else
+        average(now);
       return;
     }
+    case program::KernelKind::in_time:  // reads a clock
+      return;
     case program::KernelKind::momentum:
       blend_momentum(0.9, 0.5, read(source_, n), write(target_, n), n);
       return;

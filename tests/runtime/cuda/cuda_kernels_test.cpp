@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace rehearse::runtime {
@@ -138,6 +139,84 @@ TEST_F(CudaKernels, DecideAndRescaleAlike) {
       EXPECT_EQ(scalars.skip, found.skip);
       EXPECT_EQ(state, (back<std::array<float, 2>>(state_there)));
     }
+}
+
+TEST_F(CudaKernels, ObserveTheSameVariances) {
+  constexpr std::int64_t count = 1001;
+  for (const DType type : floats)
+    for (const int stride : {1, 3}) {
+      std::vector<float> state(1 + 2 * static_cast<std::size_t>(count));
+      const auto state_there = there(state.data(), 4 * state.size());
+      // The third step is skipped; the fourth has a value that ends the observation.
+      for (const unsigned step : {1U, 2U, 3U, 4U, 5U}) {
+        auto values = numbers(type, count, step);
+        if (step == 4)
+          values = stored(type, std::vector<float>(count, std::numeric_limits<float>::infinity()));
+        const float squares = step == 3 ? std::numeric_limits<float>::infinity() : 1, scale = 8;
+        const auto values_there = there(values.data(), values.size());
+        const auto squares_there = there(squares), scale_there = there(scale);
+        observe(values.data(), type, count, stride, {.squares = &squares, .loss_scale = &scale},
+                state.data());
+        as_body([&] {
+          gpu().observe(values_there.get(), type, count, stride,
+                        {.squares = reinterpret_cast<const float*>(squares_there.get()),
+                         .loss_scale = reinterpret_cast<const float*>(scale_there.get())},
+                        reinterpret_cast<float*>(state_there.get()));
+        });
+        const auto found = back(state_there, 4 * state.size());
+        if (step < 4)
+          EXPECT_EQ(std::memcmp(found.data(), state.data(), found.size()), 0) << step;
+        else  // which of its NaNs a device gives is its own affair
+          EXPECT_EQ(std::memcmp(found.data(), state.data(), sizeof(float)), 0) << step;
+      }
+      EXPECT_EQ(state[0], -3);
+    }
+}
+
+/// On a target, an anchor, a moment and sources.
+Average average_of(program::KernelKind kind, const float* share, bool shared,
+                   const std::array<float*, 6>& at, std::span<const float* const> sources) {
+  return {.kind = kind,
+          .scale = 0.3F,
+          .momentum = shared ? 0 : 0.9F,
+          .share = shared ? share : nullptr,
+          .sources = sources,
+          .anchor = at[1],
+          .moment = at[2],
+          .target = at[0],
+          .elements = 5001};
+}
+
+TEST_F(CudaKernels, AverageToTheSameWeights) {
+  using program::KernelKind;
+  constexpr std::size_t size = std::size_t{4} * 5001;
+  for (const KernelKind kind :
+       {KernelKind::weigh, KernelKind::drift, KernelKind::outer_step, KernelKind::mix})
+    for (const float share : {-1.0F, 0.0F, 0.75F})
+      for (const std::size_t sources : {0, 1, 3}) {
+        if (kind != KernelKind::mix && sources != 1) continue;
+        std::array<std::vector<std::byte>, 6> here;
+        std::array<std::shared_ptr<std::byte>, 6> memory;
+        std::array<float*, 6> at_here = {}, at_there = {};
+        for (std::size_t i = 0; i < here.size(); ++i) {
+          here[i] = numbers(DType::f32, 5001, static_cast<unsigned>(i));
+          memory[i] = there(here[i].data(), size);
+          at_here[i] = reinterpret_cast<float*>(here[i].data());
+          at_there[i] = reinterpret_cast<float*>(memory[i].get());
+        }
+        const std::vector<const float*> from_here(at_here.end() - 3, at_here.end()),
+            from_there(at_there.end() - 3, at_there.end());
+        const auto share_there = there(share);
+        average(average_of(kind, &share, share >= 0, at_here, std::span(from_here).first(sources)));
+        as_body([&] {
+          gpu().average(average_of(kind, reinterpret_cast<const float*>(share_there.get()),
+                                   share >= 0, at_there, std::span(from_there).first(sources)));
+        });
+        for (std::size_t i = 0; i < here.size(); ++i)
+          EXPECT_TRUE(back(memory[i], size) == here[i])
+              << "tensor " << i << " of kernel " << static_cast<int>(kind) << ", share " << share
+              << ", sources " << sources;
+      }
 }
 
 TEST_F(CudaKernels, MemoryIsZeroAndTooMuchIsRefused) {
