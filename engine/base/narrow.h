@@ -24,6 +24,8 @@ constexpr To narrow(std::integral auto value, const char* what) {
 /// A number stored as `Bits`, checked on every assignment. Messages call it `Of::name`.
 template <std::unsigned_integral Bits, class Of>
 class Narrow {
+  Bits value_ = 0;  // first: otherwise nvcc does not find it in the constructor
+
  public:
   static constexpr int most = std::numeric_limits<Bits>::max();
 
@@ -36,9 +38,6 @@ class Narrow {
   friend constexpr bool operator==(Narrow a, std::integral auto b) {
     return std::cmp_equal(a.value_, b);
   }
-
- private:
-  Bits value_ = 0;
 };
 
 }  // namespace rehearse

@@ -12,13 +12,6 @@
 namespace rehearse {
 namespace {
 
-constexpr std::uint64_t mix64(std::uint64_t x) {  // splitmix64's finaliser (Steele et al. 2014)
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 const std::vector<double>& normal_table() {
   static const std::vector<double> table = [] {
     const auto size = std::size_t{1} << LogNormal::table_bits;
@@ -55,14 +48,6 @@ std::shared_ptr<const std::vector<float>> kept_table_of(double sigma) {
 }
 
 }  // namespace
-
-RandomKey random_key(std::uint64_t seed, Draw what, std::uint64_t step, std::uint64_t op) {
-  std::uint64_t k = mix64(seed);
-  k = mix64(k ^ static_cast<std::uint64_t>(what));
-  k = mix64(k ^ step);
-  k = mix64(k ^ op);
-  return {static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(k >> 32)};
-}
 
 LogNormal::LogNormal(double sigma) : sigma_(sigma), table_(kept_table_of(sigma)) {}
 

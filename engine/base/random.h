@@ -26,11 +26,26 @@ enum class Draw : std::uint32_t {
   graph
 };
 
+/// The finaliser of splitmix64 (Steele et al. 2014).
+constexpr std::uint64_t mix64(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
 /// The key of a draw without the rank. It is computed once per op and then hashed with each rank.
 struct RandomKey {
   std::uint32_t a = 0, b = 0;
 };
-RandomKey random_key(std::uint64_t seed, Draw what, std::uint64_t step, std::uint64_t op);
+constexpr RandomKey random_key(std::uint64_t seed, Draw what, std::uint64_t step,
+                               std::uint64_t op) {
+  std::uint64_t k = mix64(seed);
+  k = mix64(k ^ static_cast<std::uint64_t>(what));
+  k = mix64(k ^ step);
+  k = mix64(k ^ op);
+  return {static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(k >> 32)};
+}
 
 /// 32 uniformly distributed bits.
 constexpr std::uint32_t random_bits(RandomKey key, std::uint32_t rank) {

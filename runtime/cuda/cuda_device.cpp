@@ -13,11 +13,12 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/program/packets.h"
 #include "runtime/control/members.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels.h"
+#include "runtime/cuda/low_rank.h"
 #include "runtime/cuda/nccl_communicator.h"
+#include "runtime/cuda/quantise.h"
 #include "runtime/cuda/sparse.h"
 
 namespace rehearse::runtime {
@@ -31,38 +32,6 @@ int choose_device(const Environment& environment) {
   check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (count == 0) throw BackendError("there is no CUDA device (CUDA_VISIBLE_DEVICES hides any)");
   return environment.local_rank % count;
-}
-
-CudaNumber number_of(program::DType type) {
-  switch (type) {
-    case program::DType::f32:
-      return CudaNumber::f32;
-    case program::DType::bf16:
-      return CudaNumber::bf16;
-    case program::DType::f16:
-      return CudaNumber::f16;
-    case program::DType::i32:
-    case program::DType::u8:
-      break;
-  }
-  throw ProgramError("a kernel on floats got integers");
-}
-
-CudaPacket packet_of(const program::Kernel& kernel) {
-  CudaPacket out{.of = kernel.of, .keep = kernel.keep};
-  switch (kernel.coding) {
-    case program::Coding::index32:
-      return out;
-    case program::Coding::bitmap:
-      out.coding = CudaCoding::bitmap;
-      return out;
-    case program::Coding::delta16:
-      out.coding = CudaCoding::delta16;
-      return out;
-    case program::Coding::values:
-      break;
-  }
-  throw ProgramError("a kernel of the device got a packet of drawn entries");
 }
 
 /// Working memory of a body's kernels. What is queued next may overwrite it.
@@ -198,6 +167,34 @@ void CudaDevice::copy(void* to, const void* from, std::int64_t bytes) {
 
 void CudaDevice::finish() { wait_for(*watch_, current()); }
 
+bool CudaDevice::has(const program::Kernel& kernel) const {
+  switch (kernel.kind) {
+    case program::KernelKind::measure:
+    case program::KernelKind::rescale:
+    case program::KernelKind::cast:
+    case program::KernelKind::observe:
+    case program::KernelKind::quantise:
+    case program::KernelKind::dequantise:
+    case program::KernelKind::momentum:
+    case program::KernelKind::project:
+    case program::KernelKind::orthonormalise:
+    case program::KernelKind::project_back:
+    case program::KernelKind::expand:
+    case program::KernelKind::weigh:
+    case program::KernelKind::drift:
+    case program::KernelKind::outer_step:
+    case program::KernelKind::mix:
+      return true;
+    case program::KernelKind::select:
+      return kernel.selector == program::Selector::top_k;
+    case program::KernelKind::scatter_add:
+      return kernel.selector != program::Selector::threshold &&
+             kernel.coding != program::Coding::values;
+    default:
+      return false;
+  }
+}
+
 void CudaDevice::measure(std::span<const Values> sources, double scale, bool add, float* norm) {
   std::int64_t blocks = 1;
   for (const Values& values : sources) blocks = std::max(blocks, squares_blocks(values.elements));
@@ -208,8 +205,7 @@ void CudaDevice::measure(std::span<const Values> sources, double scale, bool add
   auto* const total = sums.data_ptr<double>() + blocks;
   bool first = true;
   for (const Values& values : sources)
-    check_cuda(queue_squares(values.data, number_of(values.type), values.elements,
-                             std::exchange(first, false), lanes.data_ptr<float>(),
+    check_cuda(queue_squares(values, std::exchange(first, false), lanes.data_ptr<float>(),
                              sums.data_ptr<double>(), total, current()),
                "the kernel of a norm");
   check_cuda(queue_norm(total, scale, add, norm, current()), "the kernel of a norm");
@@ -224,101 +220,92 @@ void CudaDevice::decide(const OptimizerStep& step, const NormAndScale& gradients
 
 void CudaDevice::update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
                         const StepScalars* scalars) {
-  const CudaInterval of{.factors = factors_of(step, decay),
-                        .scalars = scalars,
-                        .param = interval.param,
-                        .grad = interval.grad,
-                        .moment1 = interval.moment1,
-                        .moment2 = interval.moment2,
-                        .master = interval.master,
-                        .param_type = number_of(interval.param_type),
-                        .grad_type = number_of(interval.grad_type),
-                        .moment_type = number_of(interval.moment_type),
-                        .fresh = interval.fresh,
-                        .adamw = step.kind == plan::Optimizer::adamw,
-                        .frozen = step.frozen > 0};
-  check_cuda(queue_update(of, interval.elements, current()), "the kernel of an update");
+  check_cuda(queue_update(step, interval, decay, scalars, current()), "the kernel of an update");
 }
 
 void CudaDevice::rescale(const float* squares, float* state) {
   check_cuda(queue_rescale(squares, state, current()), "the kernel of a loss scale");
 }
 
-void CudaDevice::observe(const void* values, program::DType type, std::int64_t elements, int stride,
-                         const NormAndScale& gradients, float* state) {
+void CudaDevice::observe(const Values& values, int stride, const NormAndScale& gradients,
+                         float* state) {
   const at::Tensor too_large = working_memory(sizeof(std::uint32_t));
-  check_cuda(queue_observe({.values = values,
-                            .type = number_of(type),
-                            .stride = stride,
-                            .observed = program::observed_entries(elements, stride),
-                            .gradients = gradients,
-                            .state = state},
+  check_cuda(queue_observe(values, stride, gradients, state,
                            static_cast<std::uint32_t*>(too_large.data_ptr()), current()),
              "the kernel of an observation");
 }
 
 void CudaDevice::average(const Average& work) {
-  CudaAverage one{.scale = work.scale,
-                  .momentum = work.momentum,
-                  .share = work.share,
-                  .source = work.sources.empty() ? work.target : work.sources.front(),
-                  .anchor = work.anchor,
-                  .moment = work.moment,
-                  .target = work.target};
-  const auto queue = [&](auto kernel) {
-    check_cuda(kernel(one, work.elements, current()), "a kernel that averages weights");
-  };
-  switch (work.kind) {
-    case program::KernelKind::weigh:
-      return queue(queue_weigh);
-    case program::KernelKind::drift:
-      return queue(queue_drift);
-    case program::KernelKind::outer_step:
-      return queue(queue_outer_step);
-    case program::KernelKind::mix:
-      if (work.sources.empty()) return queue(queue_weigh);
-      for (std::size_t i = 0; i < work.sources.size(); ++i) {
-        one.source = work.sources[i];
-        one.scale = i + 1 == work.sources.size() ? work.scale : 1;
-        queue(queue_mix);
-      }
-      return;
-    default:
-      throw ProgramError("a kernel that averages no weights");
-  }
+  check_cuda(queue_average(work, current()), "a kernel that averages weights");
 }
 
 void CudaDevice::select(const program::Kernel& kernel, const SelectStep& step, const void* gradient,
-                        program::DType type, float* residual, std::byte* packet) {
-  const CudaSelect of{.packet = packet_of(kernel),
-                      .gradients = step.gradients,
-                      .gradient = gradient,
-                      .type = number_of(type),
-                      .residual = residual,
-                      .cleared = clears_residual(kernel, step.step),
-                      .use = uses_residual(kernel),
-                      .beta = residual_beta(kernel),
-                      .target = packet};
-  const std::int64_t listed = select_candidates(kernel);
-  const at::Tensor working = working_memory(select_bytes(of.packet, listed));
-  check_cuda(queue_select(of, listed, static_cast<std::byte*>(working.data_ptr()), current()),
+                        program::DType type, float* residual, float* /*threshold*/,
+                        std::byte* packet) {
+  const at::Tensor working = working_memory(select_bytes(kernel));
+  check_cuda(queue_select(kernel, step, gradient, type, residual, packet,
+                          static_cast<std::byte*>(working.data_ptr()), current()),
              "the kernels of a select");
 }
 
 void CudaDevice::scatter_add(const program::Kernel& kernel, const SelectStep& step,
                              const std::byte* packets, std::int64_t count, std::int64_t begin,
                              std::int64_t end, float* target) {
-  const CudaScatter of{.packet = packet_of(kernel),
-                       .gradients = step.gradients,
-                       .packets = packets,
-                       .count = count,
-                       .room = packet_room(kernel),
-                       .begin = begin,
-                       .end = end,
-                       .target = target};
-  const at::Tensor working = working_memory(scatter_bytes(of.packet));
-  check_cuda(queue_scatter(of, static_cast<std::byte*>(working.data_ptr()), current()),
+  const at::Tensor working = working_memory(scatter_bytes(kernel));
+  check_cuda(queue_scatter(kernel, step, packets, count, begin, end, target,
+                           static_cast<std::byte*>(working.data_ptr()), current()),
              "the kernels of a scatter_add");
+}
+
+void CudaDevice::quantise(const program::Kernel& kernel, RandomKey key, const void* source,
+                          program::DType type, std::int64_t begin, std::int64_t parts,
+                          float* residual, std::byte* packets) {
+  const at::Tensor working = working_memory(quantise_bytes(kernel, parts));
+  check_cuda(queue_quantise(kernel, key, source, type, begin, parts, residual, packets,
+                            static_cast<std::byte*>(working.data_ptr()), current()),
+             "the kernels of a quantise");
+}
+
+void CudaDevice::dequantise(const program::Kernel& kernel, const std::byte* packets,
+                            std::int64_t count, float* target) {
+  check_cuda(queue_dequantise(kernel, packets, count, target, current()),
+             "the kernel of a dequantise");
+}
+
+void CudaDevice::dequantise_sum(const program::Kernel& kernel, const std::byte* packets,
+                                std::int64_t count, std::int64_t begin, float* target) {
+  check_cuda(queue_dequantise_sum(kernel, packets, count, begin, target, current()),
+             "the kernel of a dequantise");
+}
+
+void CudaDevice::project(const program::Factors& size, const float* matrix, const float* right,
+                         float* left) {
+  check_cuda(queue_project(size, matrix, right, left, current()), "a kernel on factors");
+}
+
+void CudaDevice::orthonormalise(const program::Factors& size, float* left) {
+  check_cuda(queue_orthonormalise(size, left, current()), "a kernel on factors");
+}
+
+void CudaDevice::project_back(const program::Factors& size, const float* matrix, const float* left,
+                              float* right) {
+  check_cuda(queue_project_back(size, matrix, left, right, current()), "a kernel on factors");
+}
+
+void CudaDevice::expand(const program::Factors& size, const float* left, const float* right,
+                        float scale, float* target, float* residual) {
+  check_cuda(queue_expand(size, left, right, scale, target, residual, current()),
+             "a kernel on factors");
+}
+
+void CudaDevice::add_to_residual(const float* source, float* residual, std::int64_t elements) {
+  check_cuda(queue_add(source, residual, elements, current()), "a kernel on factors");
+}
+
+void CudaDevice::blend_momentum(double beta1, double scale, const float* moment, float* target,
+                                std::int64_t elements) {
+  check_cuda(queue_blend(beta1, scale, moment, target, elements, current()),
+             "the kernel of a momentum");
 }
 
 std::unique_ptr<Communicator> CudaDevice::communicator(const std::string& wire,

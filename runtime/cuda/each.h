@@ -23,7 +23,7 @@ struct BlockThread {
 //
 // each_block: runs `blocks` blocks of Body::threads threads, in no order. A block's threads share a
 // Body::Shared, which holds anything when they begin. They call body(phase, at, shared) for each of
-// Body::phases phases, and none begins a phase before all have ended the one before.
+// body.phases phases, and none begins a phase before all have ended the one before.
 
 #ifdef __CUDACC__
 
@@ -49,7 +49,7 @@ __global__ void each_thread(Body body) {
   __shared__ typename Body::Shared shared;
   const BlockThread at{blockIdx.x, gridDim.x, static_cast<int>(threadIdx.x)};
 #pragma unroll
-  for (int phase = 0; phase < Body::phases; ++phase) {
+  for (int phase = 0; phase < body.phases; ++phase) {
     body(phase, at, shared);
     __syncthreads();
   }
@@ -77,7 +77,7 @@ cudaError_t each_block(std::int64_t blocks, cudaStream_t /*stream*/, const Body&
   const auto shared = std::make_unique<typename Body::Shared>();
   for (std::int64_t block = blocks - 1; block >= 0; --block) {
     std::memset(shared.get(), 0xff, sizeof *shared);
-    for (int phase = 0; phase < Body::phases; ++phase)
+    for (int phase = 0; phase < body.phases; ++phase)
       for (int i = 0; i < Body::threads; ++i)
         body(phase, BlockThread{block, blocks, phase % 2 == 0 ? i : Body::threads - 1 - i},
              *shared);

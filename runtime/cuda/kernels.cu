@@ -1,5 +1,6 @@
 #include "runtime/cuda/each.h"
 #include "runtime/cuda/kernels.h"
+#include "runtime/cuda/numbers.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -7,9 +8,12 @@ namespace {
 constexpr std::int64_t block = squares_block, lanes = squares_lanes;
 
 struct Update {
-  CudaInterval x;
+  OptimizerInterval x;
+  StepFactors factors;
+  const StepScalars* step;
+  bool is_adamw, frozen;
   REHEARSE_BOTH void operator()(std::int64_t i) const {
-    const StepScalars scalars = *x.scalars;
+    const StepScalars scalars = *step;
     if (scalars.skip) {
       if (x.fresh) store(x.param, x.param_type, i, x.master[i]);
       return;
@@ -17,14 +21,14 @@ struct Update {
     const float grad = load(x.grad, x.grad_type, i);
     float weight = x.master != nullptr ? x.master[i] : load(x.param, x.param_type, i);
     float moment1 = load(x.moment1, x.moment_type, i);
-    if (x.frozen) {
-      frozen_adamw(x.factors, scalars, grad, weight, moment1, load(x.moment2, x.moment_type, i));
-    } else if (x.adamw) {
+    if (frozen) {
+      frozen_adamw(factors, scalars, grad, weight, moment1, load(x.moment2, x.moment_type, i));
+    } else if (is_adamw) {
       float moment2 = load(x.moment2, x.moment_type, i);
-      adamw(x.factors, scalars, grad, weight, moment1, moment2);
+      adamw(factors, scalars, grad, weight, moment1, moment2);
       store(x.moment2, x.moment_type, i, moment2);
     } else {
-      sgd(x.factors, scalars, grad, weight, moment1);
+      sgd(factors, scalars, grad, weight, moment1);
     }
     store(x.moment1, x.moment_type, i, moment1);
     if (x.master != nullptr) x.master[i] = weight;
@@ -34,16 +38,14 @@ struct Update {
 
 /// One lane of a block: of its elements lane, lane + lanes ... those in whole rows.
 struct LaneSquares {
-  const void* values;
-  CudaNumber type;
-  std::int64_t elements;
+  Values of;
   float* sums;
   REHEARSE_BOTH void operator()(std::int64_t at) const {
     const std::int64_t begin = at / lanes * block, lane = at % lanes;
-    const std::int64_t count = elements - begin < block ? elements - begin : block;
+    const std::int64_t count = of.elements - begin < block ? of.elements - begin : block;
     float sum = 0;
     for (std::int64_t i = 0; i + lanes <= count; i += lanes) {
-      const float value = load(values, type, begin + i + lane);
+      const float value = load(of.data, of.type, begin + i + lane);
       sum += value * value;
     }
     sums[at] = sum;
@@ -52,17 +54,15 @@ struct LaneSquares {
 
 /// The elements of a block that fill no row, then its lanes.
 struct BlockSquares {
-  const void* values;
-  CudaNumber type;
-  std::int64_t elements;
+  Values of;
   const float* lane_sums;
   double* sums;
   REHEARSE_BOTH void operator()(std::int64_t at) const {
     const std::int64_t begin = at * block;
-    const std::int64_t count = elements - begin < block ? elements - begin : block;
+    const std::int64_t count = of.elements - begin < block ? of.elements - begin : block;
     double sum = 0;
     for (std::int64_t i = count / lanes * lanes; i < count; ++i) {
-      const double value = load(values, type, begin + i);
+      const double value = load(of.data, of.type, begin + i);
       sum += value * value;
     }
     for (std::int64_t lane = 0; lane < lanes; ++lane) sum += lane_sums[at * lanes + lane];
@@ -104,39 +104,50 @@ struct Decide {
 };
 
 struct Observe {
-  CudaObservation x;
+  Values of;
+  std::int64_t stride, observed;
+  NormAndScale gradients;
+  float* state;
   std::uint32_t* too_large;
   REHEARSE_BOTH void operator()(std::int64_t i) const {
-    if (x.state[0] < 0 || !x.gradients.finite()) return;
-    const float value = 1 / x.gradients.scale() * load(x.values, x.type, i * x.stride);
+    if (state[0] < 0 || !gradients.finite()) return;
+    const float value = 1 / gradients.scale() * load(of.data, of.type, i * stride);
     if (!(std::fabs(value) < too_large_to_observe)) *too_large = 1;
-    float* const mean = x.state + 1 + i;
-    welford(value, x.state[0] + 1, *mean, mean[x.observed]);
+    float* const mean = state + 1 + i;
+    welford(value, state[0] + 1, *mean, mean[observed]);
   }
 };
 
 /// After all entries, since these read the number of observations.
 struct CountObservation {
-  CudaObservation x;
+  NormAndScale gradients;
+  float* state;
   const std::uint32_t* too_large;
   REHEARSE_BOTH void operator()(std::int64_t) const {
-    if (x.state[0] < 0 || !x.gradients.finite()) return;
-    const float count = x.state[0] + 1;
-    x.state[0] = *too_large != 0 ? -count : count;
+    if (state[0] < 0 || !gradients.finite()) return;
+    const float count = state[0] + 1;
+    state[0] = *too_large != 0 ? -count : count;
   }
 };
 
-struct Weigh : CudaAverage {
+/// What of an Average its kernels get; `source` is one of its sources.
+struct Averaging {
+  float scale, momentum;
+  const float *share, *source;
+  float *anchor, *moment, *target;
+};
+
+struct Weigh : Averaging {
   REHEARSE_BOTH void operator()(std::int64_t i) const { target[i] = scale * source[i]; }
 };
 
-struct Drift : CudaAverage {
+struct Drift : Averaging {
   REHEARSE_BOTH void operator()(std::int64_t i) const {
     target[i] = drifted(share == nullptr ? scale : *share * scale, anchor[i], source[i]);
   }
 };
 
-struct OuterStep : CudaAverage {
+struct OuterStep : Averaging {
   REHEARSE_BOTH void operator()(std::int64_t i) const {
     if (share == nullptr)
       nesterov(scale, momentum, source[i], anchor[i], moment[i]);
@@ -146,9 +157,18 @@ struct OuterStep : CudaAverage {
   }
 };
 
-struct Mix : CudaAverage {
+struct Mix : Averaging {
   REHEARSE_BOTH void operator()(std::int64_t i) const {
     target[i] = scale * (target[i] + source[i]);
+  }
+};
+
+struct Blend {
+  float keep, part;
+  const float* moment;
+  float* target;
+  REHEARSE_BOTH void operator()(std::int64_t i) const {
+    target[i] = keep * target[i] + part * moment[i];
   }
 };
 
@@ -160,17 +180,19 @@ struct Rescale {
 
 }  // namespace
 
-cudaError_t queue_update(const CudaInterval& interval, std::int64_t elements, cudaStream_t stream) {
-  return each(elements, stream, Update{interval});
+cudaError_t queue_update(const OptimizerStep& step, const OptimizerInterval& interval, bool decay,
+                         const StepScalars* scalars, cudaStream_t stream) {
+  const bool is_adamw = step.kind == plan::Optimizer::adamw;
+  return each(interval.elements, stream,
+              Update{interval, factors_of(step, decay), scalars, is_adamw, step.frozen > 0});
 }
 
-cudaError_t queue_squares(const void* values, CudaNumber type, std::int64_t elements, bool first,
-                          float* lane_sums, double* block_sums, double* total,
-                          cudaStream_t stream) {
-  const std::int64_t blocks = squares_blocks(elements);
-  cudaError_t error = each(blocks * lanes, stream, LaneSquares{values, type, elements, lane_sums});
+cudaError_t queue_squares(const Values& values, bool first, float* lane_sums, double* block_sums,
+                          double* total, cudaStream_t stream) {
+  const std::int64_t blocks = squares_blocks(values.elements);
+  cudaError_t error = each(blocks * lanes, stream, LaneSquares{values, lane_sums});
   if (error == cudaSuccess)
-    error = each(blocks, stream, BlockSquares{values, type, elements, lane_sums, block_sums});
+    error = each(blocks, stream, BlockSquares{values, lane_sums, block_sums});
   if (error == cudaSuccess) error = each(1, stream, AddBlocks{block_sums, blocks, first, total});
   return error;
 }
@@ -185,29 +207,47 @@ cudaError_t queue_decide(const Decision& decision, const NormAndScale& gradients
   return each(1, stream, Decide{decision, gradients, skips, scalars, square_norm});
 }
 
-cudaError_t queue_observe(const CudaObservation& observation, std::uint32_t* too_large,
-                          cudaStream_t stream) {
+cudaError_t queue_observe(const Values& values, int stride, const NormAndScale& gradients,
+                          float* state, std::uint32_t* too_large, cudaStream_t stream) {
+  const std::int64_t observed = program::observed_entries(values.elements, stride);
   cudaError_t error = cudaMemsetAsync(too_large, 0, sizeof *too_large, stream);
   if (error == cudaSuccess)
-    error = each(observation.observed, stream, Observe{observation, too_large});
-  if (error == cudaSuccess) error = each(1, stream, CountObservation{observation, too_large});
+    error = each(observed, stream, Observe{values, stride, observed, gradients, state, too_large});
+  if (error == cudaSuccess) error = each(1, stream, CountObservation{gradients, state, too_large});
   return error;
 }
 
-cudaError_t queue_weigh(const CudaAverage& work, std::int64_t elements, cudaStream_t stream) {
-  return each(elements, stream, Weigh{work});
+cudaError_t queue_average(const Average& work, cudaStream_t stream) {
+  Averaging one{work.scale,  work.momentum,
+                work.share,  work.sources.empty() ? work.target : work.sources.front(),
+                work.anchor, work.moment,
+                work.target};
+  switch (work.kind) {
+    case program::KernelKind::drift:
+      return each(work.elements, stream, Drift{one});
+    case program::KernelKind::outer_step:
+      return each(work.elements, stream, OuterStep{one});
+    case program::KernelKind::mix: {
+      if (work.sources.empty()) break;
+      cudaError_t error = cudaSuccess;
+      for (std::size_t i = 0; i < work.sources.size() && error == cudaSuccess; ++i) {
+        one.source = work.sources[i];
+        one.scale = i + 1 == work.sources.size() ? work.scale : 1;
+        error = each(work.elements, stream, Mix{one});
+      }
+      return error;
+    }
+    default:
+      break;
+  }
+  return each(work.elements, stream, Weigh{one});
 }
 
-cudaError_t queue_drift(const CudaAverage& work, std::int64_t elements, cudaStream_t stream) {
-  return each(elements, stream, Drift{work});
-}
-
-cudaError_t queue_outer_step(const CudaAverage& work, std::int64_t elements, cudaStream_t stream) {
-  return each(elements, stream, OuterStep{work});
-}
-
-cudaError_t queue_mix(const CudaAverage& work, std::int64_t elements, cudaStream_t stream) {
-  return each(elements, stream, Mix{work});
+cudaError_t queue_blend(double beta1, double scale, const float* moment, float* target,
+                        std::int64_t elements, cudaStream_t stream) {
+  return each(
+      elements, stream,
+      Blend{static_cast<float>(1 - beta1), static_cast<float>(beta1 * scale), moment, target});
 }
 
 cudaError_t queue_rescale(const float* squares, float* state, cudaStream_t stream) {

@@ -14,7 +14,9 @@
 //
 // If more entries share the digit than the list has room for (zeros, mostly), all entries are read
 // in place of the list. The device sees that; the host, which queued the kernels, does not.
+#include "engine/program/packets.h"
 #include "runtime/cuda/each.h"
+#include "runtime/cuda/numbers.h"
 #include "runtime/cuda/sparse.h"
 #include "runtime/cuda/tiles.h"
 
@@ -38,7 +40,14 @@ struct Search {
   std::int64_t left;
 };
 
-struct Selecting : CudaSelect {
+struct Selecting {
+  program::Kernel kernel;
+  NormAndScale gradients;
+  const void* gradient;
+  program::DType type;
+  float* residual;
+  bool cleared;  // what the residual holds counts as 0
+  std::byte* packet;
   Search* search;
   std::uint32_t* histograms;      // `bins` for each digit
   std::uint32_t *larger, *equal;  // by tile, and one more; after SumBefore: in the tiles before
@@ -54,7 +63,7 @@ struct Selecting : CudaSelect {
   /// What an entry is chosen by, and sent as.
   REHEARSE_BOTH float value(std::int64_t i, float factor) const {
     const float g = scaled(i, factor);
-    return use ? g + old_residual(i) : g;
+    return uses_residual(kernel) ? g + old_residual(i) : g;
   }
   REHEARSE_BOTH static std::uint32_t magnitude_of(float value) {
     return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
@@ -71,7 +80,7 @@ struct Candidates {
   bool all;
   REHEARSE_BOTH Candidates(const Selecting& of, bool every)
       : x(of), factor(of.factor()), all(every || of.search->listed > of.most_listed) {}
-  REHEARSE_BOTH std::int64_t count() const { return all ? x.packet.of : x.search->listed; }
+  REHEARSE_BOTH std::int64_t count() const { return all ? x.kernel.of : x.search->listed; }
   REHEARSE_BOTH std::uint32_t magnitude(std::int64_t i) const {
     return all ? x.magnitude(i, factor) : x.magnitudes[i];
   }
@@ -124,7 +133,7 @@ struct PickDigit {
       for (int i = 1; i <= share; ++i) sum += sums[bins - at.thread * share - i];
       shared.sums[at.thread] = sum;
     } else if (at.thread == 0) {
-      std::int64_t left = level == 0 ? x.packet.keep : x.search->left;
+      std::int64_t left = level == 0 ? x.kernel.keep : x.search->left;
       int some = 0;
       while (shared.sums[some] < left) left -= shared.sums[some++];
       int digit = bins - some * share - 1;
@@ -144,7 +153,7 @@ struct Collect {
   };
   Selecting x;
   REHEARSE_BOTH void operator()(int phase, const BlockThread& at, Shared& shared) const {
-    const std::int64_t begin = at.block * tile_entries, left = x.packet.of - begin;
+    const std::int64_t begin = at.block * tile_entries, left = x.kernel.of - begin;
     const std::int64_t here = left < tile_entries ? left : tile_entries;
     const float factor = x.factor();
     switch (phase) {
@@ -208,7 +217,7 @@ struct WritePacket {
   /// place of the first entries.
   REHEARSE_BOTH std::int64_t sent_before(std::int64_t tile) const {
     const std::int64_t entries = tile * tile_entries, ties = x.equal[tile], left = x.search->left;
-    if (!x.gradients.finite()) return entries < x.packet.keep ? entries : x.packet.keep;
+    if (!x.gradients.finite()) return entries < x.kernel.keep ? entries : x.kernel.keep;
     return x.larger[tile] + (ties < left ? ties : left);
   }
 
@@ -254,7 +263,7 @@ struct WritePacket {
 
   REHEARSE_BOTH std::int64_t end_of(std::int64_t tile) const {
     const std::int64_t end = (tile + 1) * tile_entries;
-    return end < x.packet.of ? end : x.packet.of;
+    return end < x.kernel.of ? end : x.kernel.of;
   }
 
   REHEARSE_BOTH void find(const BlockThread& at, Shared& shared) const {
@@ -264,7 +273,7 @@ struct WritePacket {
     for (std::int64_t i = begin + at.thread; i < end; i += threads) {
       const auto offset = static_cast<int>(i - begin);
       const std::uint32_t magnitude = finite ? x.magnitude(i, factor) : 0;
-      if (finite ? magnitude > x.search->bits : i < x.packet.keep)
+      if (finite ? magnitude > x.search->bits : i < x.kernel.keep)
         set_bit(&shared.taken[offset / word_bits], offset % word_bits);
       else if (finite && magnitude == x.search->bits)
         set_bit(&shared.tied[offset / word_bits], offset % word_bits);
@@ -283,60 +292,73 @@ struct WritePacket {
       float sent = 0;
       if (finite) {
         const float g = x.scaled(i, factor), old = x.old_residual(i);
-        sent = x.use ? g + old : g;
-        const float stays = x.beta == 1 ? sent : g + x.beta * old;
+        const float beta = residual_beta(x.kernel);
+        sent = uses_residual(x.kernel) ? g + old : g;
+        const float stays = beta == 1 ? sent : g + beta * old;
         x.residual[i] = taken ? stays - sent : stays;
       }
       if (taken) write_entry(i, shared.before[w] + bits_in(word & bits_below(bit)), sent);
     }
-    std::byte* const places = x.target + 4 * x.packet.keep;
-    if (x.packet.coding == CudaCoding::bitmap && at.thread < tile_words) {
+    std::byte* const places = x.packet + 4 * x.kernel.keep;
+    if (x.kernel.coding == program::Coding::bitmap && at.thread < tile_words) {
       const std::uint32_t word = shared.taken[at.thread] | shared.kept[at.thread];
       const std::int64_t first = (begin + std::int64_t{at.thread} * word_bits) / 8;
-      for (int i = 0; i < 4 && first + i < (x.packet.of + 7) / 8; ++i)
+      for (int i = 0; i < 4 && first + i < (x.kernel.of + 7) / 8; ++i)
         places[first + i] = static_cast<std::byte>(word >> 8 * i & 0xffU);
     }
-    if (x.packet.coding == CudaCoding::delta16 && at.thread == 0 && begin % delta_block == 0) {
-      const std::int64_t next = at.block + delta_block / tile_entries;
+    if (x.kernel.coding == program::Coding::delta16 && at.thread == 0 &&
+        begin % program::delta_block == 0) {
+      const std::int64_t next = at.block + program::delta_block / tile_entries;
       const std::int64_t sent = sent_before(next < at.blocks ? next : at.blocks);
-      store_bytes(places + 4 * (begin / delta_block),
+      store_bytes(places + 4 * (begin / program::delta_block),
                   static_cast<std::uint32_t>(sent - sent_before(at.block)));
     }
   }
 
   /// The entry `place`, as number `at` of the packet.
   REHEARSE_BOTH void write_entry(std::int64_t place, std::int64_t at, float value) const {
-    store_bytes(x.target + 4 * at, value);
-    std::byte* const places = x.target + 4 * x.packet.keep;
-    if (x.packet.coding == CudaCoding::index32)
+    store_bytes(x.packet + 4 * at, value);
+    std::byte* const places = x.packet + 4 * x.kernel.keep;
+    if (x.kernel.coding == program::Coding::index32)
       store_bytes(places + 4 * at, static_cast<std::uint32_t>(place));
-    if (x.packet.coding == CudaCoding::delta16)
-      store_bytes(places + 4 * delta_blocks(x.packet.of) + 2 * at,
-                  static_cast<std::uint16_t>(place % delta_block));
+    if (x.kernel.coding == program::Coding::delta16)
+      store_bytes(places + 4 * ((x.kernel.of - 1) / program::delta_block + 1) + 2 * at,
+                  static_cast<std::uint16_t>(place % program::delta_block));
   }
 };
 
-}  // namespace
-
-std::int64_t select_bytes(const CudaPacket& packet, std::int64_t listed) {
-  const std::int64_t counts = digits * bins + 2 * (tiles_of(packet.of) + 1);
-  return static_cast<std::int64_t>(sizeof(Search)) + 4 * (counts + 2 * listed);
+/// Of the working memory, without the list.
+std::int64_t counted_bytes(const program::Kernel& kernel) {
+  const std::int64_t counts = digits * bins + 2 * (tiles_of(kernel.of) + 1);
+  return static_cast<std::int64_t>(sizeof(Search)) + 4 * counts;
 }
 
-cudaError_t queue_select(const CudaSelect& select, std::int64_t listed, std::byte* working,
-                         cudaStream_t stream) {
-  const std::int64_t tiles = tiles_of(select.packet.of), sums = tiles + 1;
+}  // namespace
+
+std::int64_t select_bytes(const program::Kernel& kernel) {
+  return counted_bytes(kernel) + 8 * select_candidates(kernel);
+}
+
+cudaError_t queue_select(const program::Kernel& kernel, const SelectStep& step,
+                         const void* gradient, program::DType type, float* residual,
+                         std::byte* packet, std::byte* working, cudaStream_t stream) {
+  const std::int64_t tiles = tiles_of(kernel.of), sums = tiles + 1;
+  const std::int64_t listed = select_candidates(kernel);
   auto* const search = reinterpret_cast<Search*>(working);
   auto* const counts = reinterpret_cast<std::uint32_t*>(working + sizeof(Search));
   std::uint32_t* const larger = counts + digits * bins;
   std::uint32_t* const list = larger + 2 * sums;
-  const Selecting x{select, search, counts, larger, larger + sums, list, list + listed, listed};
+  const Selecting x{kernel,        step.gradients, gradient,
+                    type,          residual,       clears_residual(kernel, step.step),
+                    packet,        search,         counts,
+                    larger,        larger + sums,  list,
+                    list + listed, listed};
   cudaError_t error =
-      cudaMemsetAsync(working, 0, static_cast<std::size_t>(select_bytes(select.packet, 0)), stream);
+      cudaMemsetAsync(working, 0, static_cast<std::size_t>(counted_bytes(kernel)), stream);
   const auto then = [&](std::int64_t blocks, const auto& body) {
     if (error == cudaSuccess) error = each_block(blocks, stream, body);
   };
-  if (select.packet.keep > 0) {
+  if (kernel.keep > 0) {
     const std::int64_t some = tiles < most_blocks ? tiles : most_blocks;
     for (int level = 0; level < digits; ++level) {
       then(some, CountDigits{x, level});

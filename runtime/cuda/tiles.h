@@ -14,12 +14,6 @@ REHEARSE_BOTH std::int64_t tiles_of(std::int64_t entries) {
   return (entries + tile_entries - 1) / tile_entries;
 }
 
-/// Entries of a block of delta16 (engine/program/packets.h), and how many blocks there are.
-inline constexpr std::int64_t delta_block = 65536;
-REHEARSE_BOTH std::int64_t delta_blocks(std::int64_t entries) {
-  return (entries + delta_block - 1) / delta_block;
-}
-
 REHEARSE_BOTH std::uint32_t bits_below(int bit) { return (1U << bit) - 1; }
 /// How many bits are set in the words before word `w`.
 REHEARSE_BOTH std::uint32_t bits_before(const std::uint32_t* words, int w) {

@@ -12,27 +12,6 @@ thread_local HostCopies* of_this_body = nullptr;
 
 }  // namespace
 
-bool has_kernel(const program::Kernel& kernel) {
-  switch (kernel.kind) {
-    case program::KernelKind::measure:
-    case program::KernelKind::rescale:
-    case program::KernelKind::cast:
-    case program::KernelKind::observe:
-    case program::KernelKind::weigh:
-    case program::KernelKind::drift:
-    case program::KernelKind::outer_step:
-    case program::KernelKind::mix:
-      return true;
-    case program::KernelKind::select:
-      return kernel.selector == program::Selector::top_k;
-    case program::KernelKind::scatter_add:
-      return kernel.selector != program::Selector::threshold &&
-             kernel.coding != program::Coding::values;
-    default:
-      return false;
-  }
-}
-
 HostCopies::HostCopies(Device& device) {
   device.accelerator()->finish();
   of_this_body = this;

@@ -15,9 +15,6 @@
 
 namespace rehearse::runtime {
 
-/// Whether accelerators have a kernel of their own for this.
-bool has_kernel(const program::Kernel& kernel);
-
 class HostCopies {
  public:
   /// For the running body. `device` has an accelerator.

@@ -14,7 +14,6 @@
 #include "engine/base/errors.h"
 #include "runtime/execution/host_copies.h"
 #include "runtime/execution/prepared.h"
-#include "runtime/kernels/averaging.h"
 #include "runtime/kernels/cast.h"
 #include "runtime/kernels/optimizer.h"
 
@@ -234,10 +233,7 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
       if (target == nullptr) target = &p.need(program::Slot::target);
       const bool add = target->mode == program::Mode::add;
       auto* const norm = memory_.write(*target, step).data_ptr<float>();
-      if (accelerator_ != nullptr && !p.on_host)
-        accelerator_->measure(sources, work.scale, add, norm);
-      else
-        measure(sources, work.scale, add, norm);
+      kernels(p).measure(sources, work.scale, add, norm);
       return;
     }
     case program::KernelKind::rescale: {
@@ -250,10 +246,7 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
       // With several versions, the new version starts as a copy of the last one.
       if (old_scale.data_ptr() != new_scale.data_ptr()) new_scale.copy_(old_scale);
       const auto* const squares = memory_.read(*norm, step).data_ptr<float>();
-      if (accelerator_ != nullptr && !p.on_host)
-        accelerator_->rescale(squares, new_scale.data_ptr<float>());
-      else
-        rescale(squares, new_scale.data_ptr<float>());
+      kernels(p).rescale(squares, new_scale.data_ptr<float>());
       return;
     }
     case program::KernelKind::select:
@@ -308,11 +301,8 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
       const at::Tensor values = memory_.read(source, step);
       const NormAndScale gradients = norm_and_scale(p, step);
       auto* const state = memory_.write(p.need(program::Slot::target), step).data_ptr<float>();
-      if (accelerator_ != nullptr && !p.on_host)
-        accelerator_->observe(values.data_ptr(), source.dtype, values.numel(), work.stride,
-                              gradients, state);
-      else
-        observe(values.data_ptr(), source.dtype, values.numel(), work.stride, gradients, state);
+      kernels(p).observe({values.data_ptr(), source.dtype, values.numel()}, work.stride, gradients,
+                         state);
       return;
     }
   }
@@ -330,21 +320,17 @@ void Operations::average(Prepared& p, const program::Kernel& work, std::int64_t 
   for (const Operand& operand : p.operands)
     if (operand.slot == program::Slot::source) sources.push_back(read(operand));
   const Operand* const share = p.at(program::Slot::share);
-  const Average now{.kind = work.kind,
-                    .scale = static_cast<float>(work.scale),
-                    .momentum = static_cast<float>(work.momentum),
-                    .share = share == nullptr ? nullptr : read(*share),
-                    .sources = sources,
-                    .anchor = work.kind == program::KernelKind::drift
-                                  ? read(p.need(program::Slot::anchor))
-                                  : write(program::Slot::anchor),
-                    .moment = write(program::Slot::outer_moment),
-                    .target = write(program::Slot::target),
-                    .elements = p.need(program::Slot::target).elements};
-  if (accelerator_ != nullptr && !p.on_host)
-    accelerator_->average(now);
-  else
-    runtime::average(now);
+  kernels(p).average({.kind = work.kind,
+                      .scale = static_cast<float>(work.scale),
+                      .momentum = static_cast<float>(work.momentum),
+                      .share = share == nullptr ? nullptr : read(*share),
+                      .sources = sources,
+                      .anchor = work.kind == program::KernelKind::drift
+                                    ? read(p.need(program::Slot::anchor))
+                                    : write(program::Slot::anchor),
+                      .moment = write(program::Slot::outer_moment),
+                      .target = write(program::Slot::target),
+                      .elements = p.need(program::Slot::target).elements});
 }
 
 template <class F>

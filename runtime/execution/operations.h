@@ -20,8 +20,7 @@
 #include "runtime/device/accelerator.h"
 #include "runtime/execution/executor.h"
 #include "runtime/execution/rank_memory.h"
-#include "runtime/kernels/optimizer.h"
-#include "runtime/kernels/sparsify.h"
+#include "runtime/kernels/host_kernels.h"
 
 namespace rehearse::runtime {
 
@@ -110,6 +109,8 @@ class Operations {
   /// The same on an accelerator: a wire that connects these processes alone.
   Communicator& wire(const std::string& name, const std::vector<Id>& ranks);
   bool computes_on_host(const Prepared& p) const;
+  /// Those that do the work of a prepared op.
+  Kernels& kernels(const Prepared& p);
   void open_mailboxes();
   /// Memory for numbers that bodies leave for the host.
   std::shared_ptr<std::byte> host_memory(std::size_t bytes) const;
@@ -194,7 +195,7 @@ class Operations {
   std::shared_ptr<std::byte> losses_, losses_there_;  // a StepLoss for each, see LossPlace
   std::mutex loss_lock_;
   program::RoundClock rounds_ = {};
-  SelectScratch select_scratch_;        // one is enough: all selects of a role are on one lane
+  HostKernels host_kernels_ = {};       // one is enough: all selects of a role are on one lane
   std::shared_ptr<std::byte> numbers_;  // the device's memory of `skips_` and Prepared::scalars
   SkipCount* skips_ = nullptr;
   std::int64_t copied_step_ = -1;              // the last snapshot's step

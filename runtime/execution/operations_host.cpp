@@ -130,7 +130,7 @@ bool Operations::computes_on_host(const Prepared& p) const {
   });
   return std::visit(
       program::overloaded{
-          [&](const program::Kernel& kernel) { return touches_host || !has_kernel(kernel); },
+          [&](const program::Kernel& kernel) { return touches_host || !accelerator_->has(kernel); },
           [&](const program::Update&) { return touches_host; },
           [&](const program::Collective&) { return p.packets != nullptr; },
           [](const program::Put&) { return true; },
@@ -138,6 +138,11 @@ bool Operations::computes_on_host(const Prepared& p) const {
           [](const auto&) { return false; },
       },
       p.op->work);
+}
+
+Kernels& Operations::kernels(const Prepared& p) {
+  if (accelerator_ == nullptr || p.on_host) return host_kernels_;
+  return *accelerator_;
 }
 
 std::vector<std::string> Operations::host_work() const {

@@ -14,22 +14,23 @@ void Operations::low_rank(Prepared& p, const program::Kernel& work, std::int64_t
   float* residual = nullptr;
   if (const Operand* operand = p.at(program::Slot::residual))
     residual = memory_.write(*operand, step).data_ptr<float>();
+  Kernels& on = kernels(p);
   const program::Factors size = factors_of(program_, role_, *p.op);
   switch (work.kind) {
     case program::KernelKind::project: {
       const float* const source = read(program::Slot::source);
-      if (residual != nullptr) add_to_residual(source, residual, size.rows * size.columns);
-      return project(size, residual != nullptr ? residual : source, read(program::Slot::right),
-                     write(program::Slot::left));
+      if (residual != nullptr) on.add_to_residual(source, residual, size.rows * size.columns);
+      return on.project(size, residual != nullptr ? residual : source, read(program::Slot::right),
+                        write(program::Slot::left));
     }
     case program::KernelKind::orthonormalise:
-      return orthonormalise(size, write(program::Slot::left));
+      return on.orthonormalise(size, write(program::Slot::left));
     case program::KernelKind::project_back:
-      return project_back(size, read(program::Slot::source), read(program::Slot::left),
-                          write(program::Slot::right));
+      return on.project_back(size, read(program::Slot::source), read(program::Slot::left),
+                             write(program::Slot::right));
     case program::KernelKind::expand:
-      return expand(size, read(program::Slot::left), read(program::Slot::right),
-                    static_cast<float>(work.scale), write(program::Slot::target), residual);
+      return on.expand(size, read(program::Slot::left), read(program::Slot::right),
+                       static_cast<float>(work.scale), write(program::Slot::target), residual);
     default:
       throw ProgramError(fmt::format("op {} is no kernel on factors", p.id));
   }
@@ -43,9 +44,9 @@ void Operations::draw(Prepared& p, const program::Kernel& work, std::int64_t ste
 
 void Operations::momentum(Prepared& p, const program::Kernel& work, std::int64_t step) {
   const Operand& target = p.need(program::Slot::target);
-  blend_momentum(train_.beta1, work.scale,
-                 memory_.read(p.need(program::Slot::moment1), step).data_ptr<float>(),
-                 memory_.write(target, step).data_ptr<float>(), target.elements);
+  const auto* const moment = memory_.read(p.need(program::Slot::moment1), step).data_ptr<float>();
+  auto* const blended = memory_.write(target, step).data_ptr<float>();
+  kernels(p).blend_momentum(train_.beta1, work.scale, moment, blended, target.elements);
 }
 
 }  // namespace rehearse::runtime

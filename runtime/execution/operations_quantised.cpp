@@ -31,11 +31,15 @@ void Operations::quantise(Prepared& p, const program::Kernel& work, std::int64_t
   const Operand& source = p.need(program::Slot::source);
   const Operand* residual = p.at(program::Slot::residual);
   if (residual == nullptr) residual = p.at(program::Slot::sum_residual);
-  runtime::quantise(
-      work, random_key(train_.seed, Draw::quantise, static_cast<std::uint64_t>(step), p.key),
-      memory_.read(source, step).data_ptr(), source.dtype, p.part_begin, p.part ? 1 : p.count,
-      residual == nullptr ? nullptr : memory_.write(*residual, step).data_ptr<float>(),
-      static_cast<std::byte*>(memory_.write(p.need(program::Slot::target), step).data_ptr()));
+  const RandomKey key =
+      random_key(train_.seed, Draw::quantise, static_cast<std::uint64_t>(step), p.key);
+  const void* const gradient = memory_.read(source, step).data_ptr();
+  float* const left =
+      residual == nullptr ? nullptr : memory_.write(*residual, step).data_ptr<float>();
+  auto* const packets =
+      static_cast<std::byte*>(memory_.write(p.need(program::Slot::target), step).data_ptr());
+  const std::int64_t parts = p.part ? 1 : p.count;
+  kernels(p).quantise(work, key, gradient, source.dtype, p.part_begin, parts, left, packets);
 }
 
 void Operations::dequantise(Prepared& p, const program::Kernel& work, std::int64_t step) {
@@ -43,9 +47,9 @@ void Operations::dequantise(Prepared& p, const program::Kernel& work, std::int64
       static_cast<const std::byte*>(memory_.read(p.need(program::Slot::source), step).data_ptr());
   auto* const target = memory_.write(p.need(program::Slot::target), step).data_ptr<float>();
   if (p.part)
-    dequantise_sum(work, packets, p.count, p.part_begin, target);
+    kernels(p).dequantise_sum(work, packets, p.count, p.part_begin, target);
   else
-    runtime::dequantise(work, packets, p.count, target);
+    kernels(p).dequantise(work, packets, p.count, target);
 }
 
 }  // namespace rehearse::runtime

@@ -23,10 +23,9 @@ void Operations::prepare_kernel(Prepared& p, const program::Kernel& kernel) {
     prepare_packets(p, kernel);
     return;
   }
-  const bool on_accelerator = accelerator_ != nullptr && !computes_on_host(p);
-  if (!on_accelerator &&
+  if ((accelerator_ == nullptr || computes_on_host(p)) &&
       (kernel.kind == program::KernelKind::select || kernel.coding == program::Coding::values))
-    select_scratch_.fit(kernel);
+    host_kernels_.fit(kernel);
   for (std::size_t i = 0; i < p.operands.size(); ++i) {
     const program::Ref& ref = p.op->refs[i];
     const std::int64_t elements = p.operands[i].elements;
@@ -50,15 +49,10 @@ void Operations::select(Prepared& p, const program::Kernel& work, std::int64_t s
   const void* const gradient = memory_.read(source, step).data_ptr();
   auto* const residual = memory_.write(p.need(program::Slot::residual), step).data_ptr<float>();
   const SelectStep now = {.step = step, .seed = train_.seed, .gradients = norm_and_scale(p, step)};
-  if (accelerator_ != nullptr && !p.on_host) {
-    accelerator_->select(work, now, gradient, source.dtype, residual, packet);
-    return;
-  }
   const Operand* threshold = p.at(program::Slot::threshold);
-  runtime::select(
+  kernels(p).select(
       work, now, gradient, source.dtype, residual,
-      threshold == nullptr ? nullptr : memory_.write(*threshold, step).data_ptr<float>(), packet,
-      select_scratch_);
+      threshold == nullptr ? nullptr : memory_.write(*threshold, step).data_ptr<float>(), packet);
 }
 
 void Operations::scatter_add(Prepared& p, const program::Kernel& work, std::int64_t step) {
@@ -68,10 +62,7 @@ void Operations::scatter_add(Prepared& p, const program::Kernel& work, std::int6
   auto* const sum = memory_.write(target, step).data_ptr<float>();
   const std::int64_t begin = p.part_begin, end = begin + target.elements;
   const SelectStep now = {.step = step, .seed = train_.seed, .gradients = norm_and_scale(p, step)};
-  if (accelerator_ != nullptr && !p.on_host)
-    accelerator_->scatter_add(work, now, packets, p.count, begin, end, sum);
-  else
-    runtime::scatter_add(work, now, packets, p.count, begin, end, sum, select_scratch_);
+  kernels(p).scatter_add(work, now, packets, p.count, begin, end, sum);
 }
 
 }  // namespace rehearse::runtime

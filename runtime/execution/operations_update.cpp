@@ -85,19 +85,16 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
   OptimizerStep settings = optimizer_step(train_, optimizer_, step);
   settings.restart = work.restart;
   if (work.frozen > 0 && step >= work.frozen) settings.frozen = work.frozen;
-  const bool accelerated = accelerator_ != nullptr && !p.on_host;
+  Kernels& on = kernels(p);
+  const bool queued = &on != &host_kernels_;
   const NormAndScale gradients = norm_and_scale(p, step);
   {
     const std::lock_guard lock(loss_lock_);
     const LossPlace place = gradients.squares == nullptr ? LossPlace{} : loss(step);
     double* const here = place.here == nullptr ? nullptr : &place.here->square_norm;
     double* const there = place.here == nullptr ? nullptr : &place.there->square_norm;
-    if (accelerated) {
-      accelerator_->decide(settings, gradients, train_.clip, skips_, p.scalars, there);
-      if (here != nullptr) accelerator_->copy(here, there, sizeof *here);
-    } else {
-      decide(settings, gradients, train_.clip, *skips_, *p.scalars, here);
-    }
+    on.decide(settings, gradients, train_.clip, skips_, p.scalars, queued ? there : here);
+    if (queued && here != nullptr) accelerator_->copy(here, there, sizeof *here);
   }
   program::DType moment_type = program::DType::f32;
   const auto state = [&](program::Slot slot) -> char* {
@@ -131,10 +128,7 @@ void Operations::update(Prepared& p, const program::Update& work, std::int64_t s
         .moment_type = moment_type,
         .elements = run.end - run.begin,
         .fresh = param.mode == program::Mode::write};
-    if (accelerated)
-      accelerator_->update(settings, interval, run.decay, p.scalars);
-    else
-      runtime::update(settings, interval, run.decay, *p.scalars);
+    on.update(settings, interval, run.decay, p.scalars);
   }
 }
 

@@ -3,15 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 
 #include "runtime/kernels/vectorised.h"
 
 namespace rehearse::runtime {
 namespace {
-
-/// A column that keeps less of its length than this depends on those before it.
-constexpr double least_part = 1e-6;
 
 /// In fixed lanes, so that every version of the loop adds in the same order.
 REHEARSE_VECTORISED double product(const float* a, const float* b, std::int64_t n) {
@@ -42,10 +38,7 @@ REHEARSE_VECTORISED void blend(float keep, float part, const float* __restrict a
 
 REHEARSE_VECTORISED void take_off(float scale, const float* __restrict a, float* __restrict to,
                                   std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float left = to[i] - scale * a[i];
-    to[i] = std::fabs(left) <= std::numeric_limits<float>::max() ? left : 0.0F;
-  }
+  for (std::int64_t i = 0; i < n; ++i) to[i] = without(to[i], scale, a[i]);
 }
 
 double length(const float* a, std::int64_t n) { return std::sqrt(product(a, a, n)); }
@@ -76,9 +69,8 @@ void orthonormalise(const program::Factors& size, float* left) {
     float* const column = left + k * size.rows;
     const double before = length(column, size.rows);
     double after = without_earlier(left, size.rows, k);
-    if (!(after > least_part * before) || !std::isfinite(before)) {
-      const RandomKey key = random_key(0, Draw::factor, 0, static_cast<std::uint64_t>(k));
-      draw(key, 0, column, size.rows);
+    if (depends(before, after)) {
+      draw(replacement_key(k), 0, column, size.rows);
       after = without_earlier(left, size.rows, k);
     }
     if (after > 0) multiply(static_cast<float>(1 / after), column, size.rows);
@@ -110,13 +102,7 @@ void add_to_residual(const float* source, float* residual, std::int64_t elements
 }
 
 void draw(RandomKey key, std::int64_t first, float* target, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) {
-    // Box and Muller 1958.
-    const auto at = static_cast<std::uint32_t>(2 * (first + i));
-    const double radius = std::sqrt(-2 * std::log(random_uniform(key, at)));
-    target[i] =
-        static_cast<float>(radius * std::cos(2 * std::numbers::pi * random_uniform(key, at + 1)));
-  }
+  for (std::int64_t i = 0; i < elements; ++i) target[i] = normal_number(key, first + i);
 }
 
 void blend_momentum(double beta1, double scale, const float* moment, float* target,

@@ -3,10 +3,14 @@
 // (rank x rows) and right (rank x columns), have their columns one after the other. Results are the
 // same bits on every processor.
 #pragma once
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <numbers>
 
 #include "engine/base/random.h"
 #include "engine/program/low_rank.h"
+#include "runtime/kernels/elements.h"
 
 namespace rehearse::runtime {
 
@@ -36,5 +40,31 @@ void draw(RandomKey key, std::int64_t first, float* target, std::int64_t element
 /// target = (1 - beta1) x target + beta1 x scale x moment.
 void blend_momentum(double beta1, double scale, const float* moment, float* target,
                     std::int64_t elements);
+
+// The formulas of single numbers, which kernels of a GPU share (elements.h).
+
+/// What a residual keeps when scale x value is sent.
+REHEARSE_BOTH float without(float residual, float scale, float value) {
+  const float left = residual - scale * value;
+  return std::fabs(left) <= std::numeric_limits<float>::max() ? left : 0.0F;
+}
+
+/// Whether a column depends on those before it: too little of its length is left without them.
+REHEARSE_BOTH bool depends(double length, double left) {
+  constexpr double least_part = 1e-6;
+  return !(left > least_part * length) || !std::isfinite(length);
+}
+/// Of the direction that column `k` gets then.
+constexpr RandomKey replacement_key(int k) {
+  return random_key(0, Draw::factor, 0, static_cast<std::uint64_t>(k));
+}
+
+/// A draw from a standard normal distribution (Box and Muller 1958). log and cos are a library's,
+/// so a GPU's may differ in the last bit.
+REHEARSE_BOTH float normal_number(RandomKey key, std::int64_t number) {
+  const auto at = static_cast<std::uint32_t>(2 * number);
+  const double radius = std::sqrt(-2 * std::log(random_uniform(key, at)));
+  return static_cast<float>(radius * std::cos(2 * std::numbers::pi * random_uniform(key, at + 1)));
+}
 
 }  // namespace rehearse::runtime

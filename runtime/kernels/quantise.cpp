@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cfloat>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "engine/program/packets.h"
+#include "runtime/kernels/codes.h"
 #include "runtime/kernels/floats.h"
 #include "runtime/kernels/vectorised.h"
 
@@ -60,54 +59,32 @@ REHEARSE_VECTORISED double sum_of_squares(const float* v, std::int64_t n) {
 
 REHEARSE_VECTORISED void round_to_nearest(const float* v, float inverse, std::int64_t n,
                                           std::int8_t* codes) {
-  // Adding 1.5 x 2^23 rounds to a whole number, ties to even; it is in the lowest bits.
-  constexpr float magic = 12582912.0F;
-  for (std::int64_t i = 0; i < n; ++i)
-    codes[i] = static_cast<std::int8_t>(std::bit_cast<std::int32_t>(v[i] * inverse + magic) -
-                                        std::bit_cast<std::int32_t>(magic));
+  for (std::int64_t i = 0; i < n; ++i) codes[i] = nearest_code(v[i], inverse);
 }
 
-/// Rounds to the whole number below or above, at random, so that the mean is the number. In fixed
-/// point with 20 bits after the point.
 REHEARSE_VECTORISED void round_at_random(const float* v, float inverse, std::int64_t n,
                                          RandomKey key, std::uint32_t first, std::int32_t levels,
                                          std::int8_t* codes) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto fixed = static_cast<std::int32_t>(std::fabs(v[i]) * inverse * 0x1p20F);
-    const std::uint32_t draw = random_bits(key, first + static_cast<std::uint32_t>(i)) >> 12;
-    const std::int32_t level = std::min(levels, (fixed + static_cast<std::int32_t>(draw)) >> 20);
-    codes[i] = static_cast<std::int8_t>(v[i] < 0 ? -level : level);
-  }
+  for (std::int64_t i = 0; i < n; ++i)
+    codes[i] =
+        random_code(v[i], inverse, random_bits(key, first + static_cast<std::uint32_t>(i)), levels);
 }
 
-/// 1 for entries of at least 0, else 0.
 REHEARSE_VECTORISED void take_signs(const float* v, std::int64_t n, std::int8_t* codes) {
-  for (std::int64_t i = 0; i < n; ++i) codes[i] = static_cast<std::int8_t>(v[i] >= 0);
+  for (std::int64_t i = 0; i < n; ++i) codes[i] = sign_code(v[i]);
 }
 
-bool is_sign(const Kernel& kernel) { return kernel.bits == 1; }
-
-// What a code stands for is step x code + offset: of a sign (0 or 1), 2 scale x code - scale.
-struct Meaning {
-  float step = 0, offset = 0;
-};
-Meaning meaning_of(const Kernel& kernel, float scale) {
-  return is_sign(kernel) ? Meaning{2 * scale, -scale} : Meaning{scale, 0};
-}
 REHEARSE_VECTORISED void subtract(Meaning meaning, const std::int8_t* __restrict codes,
                                   std::int64_t n, float* __restrict v) {
-  for (std::int64_t i = 0; i < n; ++i)
-    v[i] -= meaning.step * static_cast<float>(codes[i]) + meaning.offset;
+  for (std::int64_t i = 0; i < n; ++i) v[i] -= meaning.of(codes[i]);
 }
 REHEARSE_VECTORISED void decode(Meaning meaning, const std::int8_t* __restrict codes,
                                 std::int64_t n, float* __restrict out) {
-  for (std::int64_t i = 0; i < n; ++i)
-    out[i] = meaning.step * static_cast<float>(codes[i]) + meaning.offset;
+  for (std::int64_t i = 0; i < n; ++i) out[i] = meaning.of(codes[i]);
 }
 REHEARSE_VECTORISED void decode_add(Meaning meaning, const std::int8_t* __restrict codes,
                                     std::int64_t n, float* __restrict out) {
-  for (std::int64_t i = 0; i < n; ++i)
-    out[i] += meaning.step * static_cast<float>(codes[i]) + meaning.offset;
+  for (std::int64_t i = 0; i < n; ++i) out[i] += meaning.of(codes[i]);
 }
 
 /// Packs n codes, rounded up to whole bytes, into `out`; codes beyond n must be there.
@@ -161,14 +138,6 @@ REHEARSE_VECTORISED void unpack(const std::byte* in, std::int64_t n, int bits, s
   }
 }
 
-/// The largest code of a compressor.
-std::int32_t levels_of(const Kernel& kernel) { return (1 << (kernel.bits - 1)) - 1; }
-
-bool has_scales(const Kernel& kernel) { return kernel.compressor != Compressor::vote; }
-bool by_squares(const Kernel& kernel) {
-  return kernel.compressor == Compressor::stochastic || kernel.compressor == Compressor::sign_rms;
-}
-
 /// What the scale of a block follows from.
 struct Measure {
   std::int32_t largest = 0;  // bits of the largest magnitude
@@ -183,19 +152,7 @@ struct Measure {
       sum += by_squares(kernel) ? sum_of_squares(v, n) : sum_of_magnitudes(v, n);
   }
 
-  /// NaN when an entry was not finite, or twice the scale would not be. Scales whose inverse would
-  /// overflow become 0.
-  float scale(const Kernel& kernel) const {
-    if (!has_scales(kernel)) return 1;
-    double exact = sum / static_cast<double>(entries);
-    if (kernel.compressor == Compressor::int8)
-      exact = double{std::bit_cast<float>(largest)} / levels_of(kernel);
-    if (kernel.compressor == Compressor::stochastic) exact = std::sqrt(sum) / levels_of(kernel);
-    if (kernel.compressor == Compressor::sign_rms) exact = std::sqrt(exact);
-    const auto rounded = static_cast<float>(exact);
-    if (!(rounded <= FLT_MAX / 2)) return std::numeric_limits<float>::quiet_NaN();
-    return !is_sign(kernel) && rounded < FLT_MIN ? 0 : rounded;
-  }
+  float scale(const Kernel& kernel) const { return scale_of(kernel, largest, sum, entries); }
 };
 
 /// Quantises one packet.
@@ -276,11 +233,6 @@ class Packer {
   std::uint32_t first_ = 0;
   std::array<float, most> converted_;
 };
-
-/// Entries of a packet that are no padding, when it begins at entry `begin` of the gradient.
-std::int64_t entries_from(const Kernel& kernel, std::int64_t begin) {
-  return std::clamp<std::int64_t>(kernel.of - begin, 0, kernel.keep);
-}
 
 /// Calls `take(meaning, codes, n)` for entries [i, i + n) of a packet, which lie in one block.
 template <class Take>

@@ -28,13 +28,13 @@ inline constexpr std::int64_t printed_reset = 1000;
 
 /// Whether entries are chosen from gradient + residual, the factor beta, and whether a step begins
 /// with a cleared residual.
-inline bool uses_residual(const program::Kernel& kernel) {
+constexpr bool uses_residual(const program::Kernel& kernel) {
   return kernel.feedback != program::Feedback::literal;
 }
-inline float residual_beta(const program::Kernel& kernel) {
+constexpr float residual_beta(const program::Kernel& kernel) {
   return kernel.feedback == program::Feedback::conserving ? 1 : printed_beta;
 }
-inline bool clears_residual(const program::Kernel& kernel, std::int64_t step) {
+constexpr bool clears_residual(const program::Kernel& kernel, std::int64_t step) {
   return kernel.feedback == program::Feedback::printed && step > 0 && step % printed_reset == 0;
 }
 

@@ -10,11 +10,8 @@
 #include "runtime/device/accelerator.h"
 #include "runtime/execution/host_copies.h"
 #include "runtime/execution/rank_memory.h"
-#include "runtime/kernels/averaging.h"
+#include "runtime/kernels/host_kernels.h"
 #include "runtime/kernels/low_rank.h"
-#include "runtime/kernels/optimizer.h"
-#include "runtime/kernels/quantise.h"
-#include "runtime/kernels/sparsify.h"
 #include "runtime/profiling/profile_parts.h"
 
 namespace rehearse::runtime {
@@ -56,9 +53,10 @@ class Operands {
   /// Runs a kernel on `n` values, in a body.
   void run(program::KernelKind kind, std::int64_t n) {
     Accelerator* const accelerator = device_.accelerator();
-    if (accelerator == nullptr || has_kernel({.kind = kind})) return compute(kind, n, accelerator);
+    if (accelerator == nullptr) return compute(kind, n, host_kernels_);
+    if (accelerator->has({.kind = kind})) return compute(kind, n, *accelerator);
     HostCopies copies(device_);
-    compute(kind, n, nullptr);
+    compute(kind, n, host_kernels_);
     copies.store();
   }
 
@@ -78,61 +76,44 @@ class Operands {
   static std::byte* bytes(const at::Tensor& tensor, std::int64_t n, bool writes) {
     return static_cast<std::byte*>(first(tensor, n, writes).data_ptr());
   }
-  void compute(program::KernelKind kind, std::int64_t n, Accelerator* accelerator);
+  void compute(program::KernelKind kind, std::int64_t n, Kernels& kernels);
 
   Device& device_;
   at::Tensor source_, target_, anchor_, moment_, packet_, codes_;
-  SelectScratch scratch_ = {};
+  HostKernels host_kernels_ = {};
 };
 
-void Operands::compute(program::KernelKind kind, std::int64_t n, Accelerator* accelerator) {
+void Operands::compute(program::KernelKind kind, std::int64_t n, Kernels& kernels) {
   switch (kind) {
     case program::KernelKind::measure: {
       const std::array sources = {Values{read(source_, n), program::DType::f32, n}};
-      if (accelerator != nullptr)
-        accelerator->measure(sources, 1, false, write(target_, n));
-      else
-        measure(sources, 1, false, write(target_, n));
+      kernels.measure(sources, 1, false, write(target_, n));
       return;
     }
     case program::KernelKind::rescale:
-      if (accelerator != nullptr)
-        accelerator->rescale(read(source_, n), write(target_, n));
-      else
-        rescale(read(source_, n), write(target_, n));
+      kernels.rescale(read(source_, n), write(target_, n));
       return;
     case program::KernelKind::select:
-      if (accelerator != nullptr)
-        accelerator->select(selection(n), {}, read(source_, n), program::DType::f32,
-                            write(target_, n), bytes(packet_, packet_room(selection(n)), true));
-      else
-        select(selection(n), {}, read(source_, n), program::DType::f32, write(target_, n), nullptr,
-               bytes(packet_, packet_room(selection(n)), true), scratch_);
+      kernels.select(selection(n), {}, read(source_, n), program::DType::f32, write(target_, n),
+                     nullptr, bytes(packet_, packet_room(selection(n)), true));
       return;
     case program::KernelKind::scatter_add:
-      if (accelerator != nullptr)
-        accelerator->scatter_add(selection(n), {}, bytes(packet_, packet_room(selection(n)), false),
-                                 1, 0, n, write(target_, n));
-      else
-        scatter_add(selection(n), {}, bytes(packet_, packet_room(selection(n)), false), 1, 0, n,
-                    write(target_, n), scratch_);
+      kernels.scatter_add(selection(n), {}, bytes(packet_, packet_room(selection(n)), false), 1, 0,
+                          n, write(target_, n));
       return;
     case program::KernelKind::cast:
       first(source_, n, false).to(at::kBFloat16);
       return;
     case program::KernelKind::observe:
-      if (accelerator != nullptr)
-        accelerator->observe(read(source_, n), program::DType::f32, n / 3, 1, {},
-                             write(target_, n));
-      else
-        observe(read(source_, n), program::DType::f32, n / 3, 1, {}, write(target_, n));
+      kernels.observe({read(source_, n), program::DType::f32, n / 3}, 1, {}, write(target_, n));
       return;
     case program::KernelKind::quantise:
-      quantise(coding(n), {}, read(source_, n), program::DType::f32, 0, 1, write(target_, n),
-               bytes(codes_, quantised_bytes(coding(n)), true));
+      kernels.quantise(coding(n), {}, read(source_, n), program::DType::f32, 0, 1,
+                       write(target_, n), bytes(codes_, quantised_bytes(coding(n)), true));
       return;
     case program::KernelKind::dequantise:
-      dequantise(coding(n), bytes(codes_, quantised_bytes(coding(n)), false), 1, write(target_, n));
+      kernels.dequantise(coding(n), bytes(codes_, quantised_bytes(coding(n)), false), 1,
+                         write(target_, n));
       return;
     case program::KernelKind::weigh:
     case program::KernelKind::drift:
@@ -142,24 +123,20 @@ void Operands::compute(program::KernelKind kind, std::int64_t n, Accelerator* ac
           kind == program::KernelKind::drift || kind == program::KernelKind::outer_step;
       const bool steps = kind == program::KernelKind::outer_step;
       const float* const one[] = {read(source_, n)};
-      const Average now{.kind = kind,
-                        .scale = 0.5F,
-                        .momentum = 0.9F,
-                        .sources = one,
-                        .anchor = anchored ? write(anchor_, n) : nullptr,
-                        .moment = steps ? write(moment_, n) : nullptr,
-                        .target = write(target_, n),
-                        .elements = n};
-      if (accelerator != nullptr)
-        accelerator->average(now);
-      else
-        average(now);
+      kernels.average({.kind = kind,
+                       .scale = 0.5F,
+                       .momentum = 0.9F,
+                       .sources = one,
+                       .anchor = anchored ? write(anchor_, n) : nullptr,
+                       .moment = steps ? write(moment_, n) : nullptr,
+                       .target = write(target_, n),
+                       .elements = n});
       return;
     }
     case program::KernelKind::in_time:  // reads a clock
       return;
     case program::KernelKind::momentum:
-      blend_momentum(0.9, 0.5, read(source_, n), write(target_, n), n);
+      kernels.blend_momentum(0.9, 0.5, read(source_, n), write(target_, n), n);
       return;
     case program::KernelKind::draw:
       draw({}, 0, write(target_, n), n);

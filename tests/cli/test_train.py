@@ -206,6 +206,16 @@ class Train(TrainingCase):
             for one, cpu in zip(shards[device], shards["cpu"], strict=True):
                 self.assertEqual(one.read_bytes(), cpu.read_bytes(), one)
 
+    @pytest.mark.skipif(not has_device("emulated"), reason="a build without tests has no device emulated")
+    def test_what_an_accelerator_has_no_kernel_for_is_named(self):
+        lacks = {"top_k": None, "threshold": "scatter_add, select", "random_k": "select"}
+        for selector, names in lacks.items():
+            sets = ["run.device=emulated", "train.steps=2", "method.name=topk-sync", f"method.selector={selector}", "method.coding=index32"]
+            done = self.rehearse("train", self.job(), "--nproc", "2", "--overwrite", *(word for key in sets for word in ("--set", key)))
+            says = f"the device has no kernel for {names}: the host computes that"
+            self.assertEqual(says in done.stdout, names is not None, done.stdout)
+            self.assertEqual("has no kernel" in done.stdout, names is not None, done.stdout)
+
     def test_doctor_says_on_which_device_a_job_trains(self):
         for kind, says in [("queues", 'run.device = "queues": queues'), ("cuda", "leave run.device out to train on the CPU")]:
             findings = self.json("doctor", self.job(), "--set", f"run.device={kind}")["findings"]

@@ -2,6 +2,8 @@
 // NOLINTBEGIN(bugprone-suspicious-include)
 #include "runtime/cuda/kernels.cu"
 
+#include "runtime/cuda/low_rank.cu"
+#include "runtime/cuda/quantise.cu"
 #include "runtime/cuda/scatter.cu"
 #include "runtime/cuda/select.cu"
 // NOLINTEND(bugprone-suspicious-include)

@@ -158,7 +158,7 @@ TEST_F(CudaKernels, ObserveTheSameVariances) {
         observe(values.data(), type, count, stride, {.squares = &squares, .loss_scale = &scale},
                 state.data());
         as_body([&] {
-          gpu().observe(values_there.get(), type, count, stride,
+          gpu().observe({values_there.get(), type, count}, stride,
                         {.squares = reinterpret_cast<const float*>(squares_there.get()),
                          .loss_scale = reinterpret_cast<const float*>(scale_there.get())},
                         reinterpret_cast<float*>(state_there.get()));

@@ -141,7 +141,7 @@ TEST_F(CudaSparse, SelectTheSameEntries) {
             {.step = step,
              .gradients = {.squares = reinterpret_cast<const float*>(squares_there.get()),
                            .loss_scale = reinterpret_cast<const float*>(scale_there.get())}},
-            gradient_there.get(), one.type, reinterpret_cast<float*>(residual_there.get()),
+            gradient_there.get(), one.type, reinterpret_cast<float*>(residual_there.get()), nullptr,
             packet_there.get());
       });
       ASSERT_TRUE(back(packet_there, packet.size()) == packet)
