@@ -51,7 +51,7 @@ __global__ void each_thread(Body body) {
 #pragma unroll
   for (int phase = 0; phase < body.phases; ++phase) {
     body(phase, at, shared);
-    __syncthreads();
+    ::__syncthreads();
   }
 }
 
@@ -92,7 +92,7 @@ cudaError_t each_block(std::int64_t blocks, cudaStream_t /*stream*/, const Body&
 /// Returns the number before.
 REHEARSE_BOTH std::uint32_t add_to(std::uint32_t* number, std::uint32_t value) {
 #ifdef __CUDA_ARCH__
-  return atomicAdd(number, value);
+  return ::atomicAdd(number, value);
 #else
   const std::uint32_t old = *number;
   *number += value;
@@ -101,7 +101,7 @@ REHEARSE_BOTH std::uint32_t add_to(std::uint32_t* number, std::uint32_t value) {
 }
 REHEARSE_BOTH void set_bit(std::uint32_t* word, int bit) {
 #ifdef __CUDA_ARCH__
-  atomicOr(word, 1U << bit);
+  ::atomicOr(word, 1U << bit);
 #else
   *word |= 1U << bit;
 #endif
@@ -109,7 +109,7 @@ REHEARSE_BOTH void set_bit(std::uint32_t* word, int bit) {
 
 REHEARSE_BOTH int bits_in(std::uint32_t word) {
 #ifdef __CUDA_ARCH__
-  return __popc(word);
+  return ::__popc(word);
 #else
   return std::popcount(word);
 #endif

@@ -1,5 +1,7 @@
 // Compares the kernels on factors of the CUDA plug-in with those of runtime/kernels: the same bits
 // for all sizes. See cuda_kernels_test.cpp.
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "runtime/kernels/low_rank.h"

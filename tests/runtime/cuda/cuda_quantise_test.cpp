@@ -1,5 +1,7 @@
 // Compares quantise and dequantise of the CUDA plug-in with those of runtime/kernels: the same
 // bytes for all compressors, types and divisions. See cuda_kernels_test.cpp.
+#include <fmt/format.h>
+
 #include <limits>
 #include <string>
 

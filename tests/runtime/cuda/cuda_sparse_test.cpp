@@ -1,5 +1,7 @@
 // Compares select and scatter_add of the CUDA plug-in with those of runtime/kernels: the same bytes
 // for all codings, types, sizes and kinds of gradients. See cuda_kernels_test.cpp.
+#include <fmt/format.h>
+
 #include <bit>
 #include <cmath>
 #include <limits>
