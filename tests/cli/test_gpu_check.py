@@ -21,10 +21,21 @@ class GpuCheck(CliTestCase):
         return done, json.loads(out.read_text())["checks"] if out.exists() else []
 
     def test_checks_pass(self):
-        names = ["machine", "kernels", "wires", "losses-fp32", "method-topk-sync", "speed-tiny", "killed-rank"]
+        names = [
+            "machine",
+            "kernels",
+            "sparse-kernels",
+            "code-kernels",
+            "factor-kernels",
+            "wires",
+            "losses-fp32",
+            "method-topk-sync",
+            "speed-tiny",
+            "killed-rank",
+        ]
         done, results = self.check("--device", "emulated", *names, expect=0)
         self.assertEqual([(one["check"], one["passed"]) for one in results], [(name, True) for name in names])
-        self.assertIn("7 of 7 checks passed", done.stdout)
+        self.assertIn("10 of 10 checks passed", done.stdout)
         self.assertGreater(results[-2]["tokens_per_s"], 0)
         self.assertIn("rank 1", results[-1]["said"])
 
@@ -37,7 +48,7 @@ class GpuCheck(CliTestCase):
 
     def test_a_wrong_name(self):
         done, _ = self.check("kernel", expect=2)
-        self.assertIn("kernel: no such check; machine, kernels, wires", done.stderr)
+        self.assertIn("kernel: no such check; machine, kernels, sparse-kernels", done.stderr)
 
 
 if __name__ == "__main__":
