@@ -6,9 +6,13 @@
 namespace rehearse::runtime {
 namespace {
 
+// Numbers are copied out of the Average: stores to its target might change them, as far as the
+// compiler knows, and so its loops would not be vectorised.
+
 void weigh(const Average& x) {
   const float* const source = x.sources.front();
-  for (std::int64_t i = 0; i < x.elements; ++i) x.target[i] = x.scale * source[i];
+  const float scale = x.scale;
+  for (std::int64_t i = 0; i < x.elements; ++i) x.target[i] = scale * source[i];
 }
 
 void drift(const Average& x) {
@@ -20,8 +24,9 @@ void drift(const Average& x) {
 
 void outer_step(const Average& x) {
   const float* const gradient = x.sources.front();
+  const float lr = x.scale, momentum = x.momentum;
   for (std::int64_t i = 0; i < x.elements; ++i) {
-    nesterov(x.scale, x.momentum, gradient[i], x.anchor[i], x.moment[i]);
+    nesterov(lr, momentum, gradient[i], x.anchor[i], x.moment[i]);
     x.target[i] = x.anchor[i];
   }
 }
@@ -36,10 +41,11 @@ void step_by_share(const Average& x) {
 }
 
 void mix(const Average& x) {
+  const float scale = x.scale;
   for (std::int64_t i = 0; i < x.elements; ++i) {
     float sum = x.target[i];
     for (const float* const source : x.sources) sum += source[i];
-    x.target[i] = x.scale * sum;
+    x.target[i] = scale * sum;
   }
 }
 
