@@ -1,5 +1,6 @@
 #include "tests/runtime/comm_ranks.h"
 
+#include <ATen/Parallel.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +20,9 @@ namespace {
                           const RunOptions& options) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   alarm(static_cast<unsigned>(options.limit));
+  // LibTorch replaces the parent's thread pool in the first call that asks for it. Two threads that
+  // do so at once may find none ("Invalid thread pool!"), so the first call comes here.
+  at::set_num_threads(1);
   Environment environment;
   environment.rank = environment.local_rank = rank;
   environment.world_size = environment.local_world_size = n;
