@@ -231,8 +231,7 @@ struct DecodeSum {
 
 std::int64_t quantise_bytes(const program::Kernel& kernel, std::int64_t parts) {
   const Layout x = layout_of(kernel, 0);
-  return static_cast<std::int64_t>(sizeof(double)) * (sum_lanes + 1) * parts * x.blocks() *
-         x.pieces();
+  return static_cast<std::int64_t>(sizeof(double)) * parts * x.blocks() * x.pieces();
 }
 
 cudaError_t queue_quantise(const program::Kernel& kernel, RandomKey key, const void* source,
