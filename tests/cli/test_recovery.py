@@ -16,6 +16,10 @@ from cli_test_train_data import TWO_NODES
 from endless_training import ranks_of
 from recovery_case import SAVING, STEPS, RecoveryCase, sets
 
+# A checkpoint that takes long by itself, so that the factors by which it is slowed are small: they also apply to the time in which a
+# busy machine lets the process wait.
+LARGE = {"model.vocab": 100_000}
+
 
 class Recovery(RecoveryCase):
     def saved_s(self, said):
@@ -314,7 +318,7 @@ class Recovery(RecoveryCase):
                     factor *= 1 if slowest == 0 else max(2, 10 / slowest)
                     trace = self.trace({"kind": "disk_slow", "step": 2, "factor": factor})
                     keys = {"train.steps": 11, "checkpoint.kind": kind, "train.out": str(self.tmp / f"{kind}-{factor}")}
-                    keys |= {"run.timeout": "2s", "run.connect_timeout": "4s"}
+                    keys |= {"run.timeout": "2s", "run.connect_timeout": "4s"} | LARGE
                     done = self.rehearse("train", self.job(), "--nproc", "2", *sets(SAVING | keys), "--faults", trace)
                     saves = self.saved_s(done.stdout)
                     slowest = max(saves.values())
@@ -331,7 +335,7 @@ class Recovery(RecoveryCase):
             dies = {"kind": "rank_dies", "rank": 0, "step": 7}
             slow = {"kind": "disk_slow", "node": 1, "step": 5, "phase": "recovery", "factor": factor, "duration": "1ms"}
             keys = {"cluster.name": platform, "method.dp": 4, "train.steps": 11, "checkpoint.kind": "full", "recovery.restarts": 1}
-            keys |= {"train.out": str(self.tmp / f"{factor}"), "run.timeout": "2s", "run.connect_timeout": "4s"}
+            keys |= {"train.out": str(self.tmp / f"{factor}"), "run.timeout": "2s", "run.connect_timeout": "4s"} | LARGE
             self.rehearse("train", self.job(), "--nproc", "4", *sets(SAVING | keys), "--faults", self.trace(dies, slow))
             [recovery] = self.recoveries(f"{factor}")
             self.assertEqual(recovery["from_step"], 5)
