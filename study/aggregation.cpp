@@ -11,7 +11,8 @@
 #include "engine/base/table.h"
 #include "engine/costs/costs.h"
 #include "engine/execution/dry_run.h"
-#include "engine/secure/round_program.h"
+#include "engine/methods/lowering/secure_round.h"
+#include "engine/methods/lowering/secure_sum.h"
 #include "study/study.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/executor.h"
@@ -121,23 +122,15 @@ void check_same_bytes(const std::vector<secure::ClientTraffic>& foretold,
 
 Aggregation aggregate(const job::Job& job, const AggregationQuestion& question) {
   const plan::Plan& plan = job.plan;
-  if (plan.mesh.servers == 0 || !plan.exchange.averaging.local_steps)
-    throw InputError(
-        fmt::format("method.name: {}: no server averages the weights of clients; nearest: fedavg",
-                    plan.method));
-  if (plan.mesh.servers != 1)
-    throw InputError(fmt::format("method.servers: {}: one server makes a secure sum; nearest: 1",
-                                 plan.mesh.servers));
-  secure::Settings settings = question.settings;
-  settings.clients = plan.mesh.dp;
-  if (settings.elements == 0) settings.elements = model::parameters_of(job.model);
-  const secure::Group group = secure::group_of(settings);
+  const secure::Group group = methods::secure_group(
+      plan, question.elements > 0 ? question.elements : model::parameters_of(job.model),
+      question.seed);
   Aggregation out{
       .model = job.model.name,
       .cluster = job.cluster.name(),
       .fidelity = question.fidelity,
       .settings = group.settings,
-      .leaving = secure::Leaving(static_cast<std::size_t>(settings.clients), secure::rounds),
+      .leaving = secure::Leaving(static_cast<std::size_t>(plan.mesh.dp), secure::rounds),
       .timeout = question.timeout};
   out.silent = out.leaving;
   add_clients(out.leaving, question.leaving, "--drop", "leaves");
@@ -151,7 +144,7 @@ Aggregation aggregate(const job::Job& job, const AggregationQuestion& question) 
   secure::check_leaving(group, out.leaving);
   const std::vector<secure::ClientTraffic> traffic = secure::traffic_of(group, out.leaving);
   const link::LinkedProgram linked =
-      link::link(secure::round_program(group, out.leaving, question.mask_rate));
+      link::link(methods::secure_round(group, out.leaving, question.mask_rate));
   const std::array<double, secure::rounds> ends = ends_of(linked, job, question.fidelity);
   out.rounds.resize(secure::rounds);
   for (std::size_t round = 0; round < secure::rounds; ++round) {

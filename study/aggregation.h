@@ -18,7 +18,8 @@ namespace rehearse::study {
 
 struct AggregationQuestion {
   Fidelity fidelity = Fidelity::fluid;
-  secure::Settings settings = {};         // clients: the job's; elements 0: the model's parameters
+  std::int64_t elements = 0;              // numbers of a client; 0: the model's parameters
+  std::uint64_t seed = 0;                 // of the order of the ring, and of drawn numbers
   std::vector<std::string> leaving = {};  // "2" or "2:unmask": who leaves, and before which round
   std::vector<std::string> silent = {};   // the same of who falls silent without a word
   Seconds timeout = Seconds(600);         // for which the server waits for who is silent
@@ -46,8 +47,7 @@ struct Aggregation {
   std::optional<AggregationRun> run = {};
 };
 
-/// Throws InputError when the job's method has no server that averages weights, when settings
-/// protect nothing, or when too many clients leave.
+/// `job`: with method.secure = true. Throws InputError when too many clients leave.
 Aggregation aggregate(const job::Job& job, const AggregationQuestion& question);
 
 nlohmann::ordered_json to_json(const Aggregation& aggregation);

@@ -124,6 +124,8 @@ double bus_factor(program::Move move, double n) {
     case program::Move::reduce_scatter:
     case program::Move::all_gather:
     case program::Move::all_to_all:
+    case program::Move::gather:
+    case program::Move::scatter:
       return (n - 1) / n;
     default:
       return 1;
@@ -162,7 +164,7 @@ CollectiveQuestion read_collective(const Config& file) {
 CollectiveAnswer answer(const CollectiveQuestion& q) {
   CollectiveAnswer out{.bytes = q.bytes,
                        .elements = std::max<std::int64_t>(1, q.bytes / size_of(q.dtype))};
-  if (q.move == program::Move::all_to_all) {  // of equal parts, as in nccl-tests
+  if (q.move == program::Move::all_to_all || parts_of_root(q.move)) {  // equal, as in nccl-tests
     const auto n = static_cast<std::int64_t>(q.devices.size());
     out.elements = std::max<std::int64_t>(1, out.elements / n) * n;
     out.bytes = out.elements * size_of(q.dtype);

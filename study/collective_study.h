@@ -37,8 +37,8 @@ struct CollectiveAnswer {
   CollectiveWay chosen = {};
   std::vector<CollectiveWay> ways = {};  // all that serve the question, the chosen one among them
   /// As nccl-tests defines them, in bytes per second: bytes / seconds, and that times the share of
-  /// the bytes that crosses each link (2 (n - 1) / n for all_reduce; (n - 1) / n for
-  /// reduce_scatter, all_gather and all_to_all; 1 for broadcast and reduce).
+  /// the bytes that crosses each link (2 (n - 1) / n for all_reduce; 1 for broadcast, reduce and
+  /// rotate; (n - 1) / n for the others).
   double algorithm_bandwidth = 0, bus_bandwidth = 0;
 };
 

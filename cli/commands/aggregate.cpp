@@ -4,6 +4,8 @@
 
 #include <iostream>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "cli/console/command.h"
 #include "cli/console/json_out.h"
@@ -20,6 +22,7 @@ namespace {
 
 struct Options {
   std::string job = {}, fidelity = "fluid", mask_rate = {}, timeout = "10min";
+  std::string neighbours = {}, threshold = {}, clip = {}, levels = {};
   study::AggregationQuestion question = {};
 };
 
@@ -32,7 +35,14 @@ int run_aggregate(const Context& context, const Options& options) {
       throw InputError(fmt::format("--mask-rate {}: must be above 0", options.mask_rate));
   }
   question.timeout = duration_of("--timeout", options.timeout, limits::patience);
-  const study::Aggregation found = aggregate(study::load(options.job, context.set), question);
+  std::vector<std::string> set = context.set;
+  set.emplace_back("method.secure=true");
+  for (const auto& [key, value] : {std::pair{"neighbours", options.neighbours},
+                                   {"threshold", options.threshold},
+                                   {"clipping_range", options.clip},
+                                   {"levels", options.levels}})
+    if (!value.empty()) set.push_back(fmt::format("method.{}={}", key, value));
+  const study::Aggregation found = aggregate(study::load(options.job, set), question);
   if (context.json)
     std::cout << text_of(with_header(context, to_json(found)));
   else
@@ -48,28 +58,19 @@ void add_aggregate(CLI::App& app, Context& context) {
       "  rehearse aggregate experiments/paper-ddp.toml --set method.name=fedavg\n"
       "  rehearse aggregate job.toml --neighbours 4 --drop 2 --drop 5:unmask --run");
   auto options = std::make_shared<Options>();
-  secure::Settings& settings = options->question.settings;
   command.job(options->job).required();
   command.option("--fidelity", options->fidelity, "How transfers are simulated")
       .one_of(names_of<study::Fidelity>())
       .shows_default();
-  command
-      .option("--neighbours", settings.neighbours,
-              "Clients that share masks with each client; 0: all")
-      .type("N")
-      .shows_default();
-  command
-      .option("--threshold", settings.threshold,
-              "Shares that open a secret; 0: more than two thirds")
-      .type("N")
-      .shows_default();
-  command.option("--clip", settings.ring.clip, "Numbers are clipped to this size")
-      .type("X")
-      .shows_default();
-  command.option("--levels", settings.ring.levels, "Levels to which numbers are rounded")
-      .type("N")
-      .shows_default();
-  command.option("--elements", settings.elements, "Numbers of a client; 0: the model's")
+  const auto key = [&](const char* option, std::string& value, const char* type, const char* name) {
+    command.option(option, value, fmt::format("Short for --set method.{}={}", name, type))
+        .type(type);
+  };
+  key("--neighbours", options->neighbours, "N", "neighbours");
+  key("--threshold", options->threshold, "N", "threshold");
+  key("--clip", options->clip, "X", "clipping_range");
+  key("--levels", options->levels, "N", "levels");
+  command.option("--elements", options->question.elements, "Numbers of a client; 0: the model's")
       .type("N")
       .between(std::int64_t{0}, std::int64_t{1} << 33)
       .shows_default();
@@ -91,7 +92,7 @@ void add_aggregate(CLI::App& app, Context& context) {
   command
       .option("--mask-rate", options->mask_rate, "Masks that a rank makes in a second, as in 1GB/s")
       .type("RATE");
-  command.option("--seed", settings.seed, "Of the order of the ring, and of drawn numbers")
+  command.option("--seed", options->question.seed, "Of the order of the ring, and of drawn numbers")
       .type("N")
       .shows_default();
   command.flag("--run", options->question.run,

@@ -1,7 +1,7 @@
 // Direct algorithms: every member sends straight to the destination. Reduce and broadcast are a
-// star around the root, in one round; all-reduce is both. Reduce-scatter, all-gather and all-to-all
-// take n - 1 rounds. In each round every member sends to a different one, so no member receives
-// from all others at once. With three members:
+// star around the root, in one round, and so are gather and scatter; all-reduce is both.
+// Reduce-scatter, all-gather and all-to-all take n - 1 rounds. In each round every member sends to
+// a different one, so no member receives from all others at once. With three members:
 //
 //   round 0: 0 -> 1, 1 -> 2, 2 -> 0     round 1: 0 -> 2, 1 -> 0, 2 -> 1
 //
@@ -31,6 +31,34 @@ class Star : public Schedule {  // reduce, broadcast, all_reduce
 
  private:
   program::Move move_;
+  int n_, root_;
+  std::int64_t elements_;
+};
+
+class StarOfParts : public Schedule {  // gather, scatter
+ public:
+  StarOfParts(program::Move move, int n, std::int64_t elements, int root)
+      : gather_(move == program::Move::gather), n_(n), root_(root), elements_(elements) {}
+  int members() const override { return n_; }
+  int rounds() const override { return 1; }
+  void round(int, int member, std::vector<Transfer>& out) const override {
+    for (int i = 0; i < n_; ++i) {
+      if (i == root_ || (member >= 0 && member != root_ && member != i)) continue;
+      const std::int64_t begin = part(elements_, i, n_), size = size_of(i);
+      if (gather_)
+        push(out, i, root_, 0, size, false, begin);
+      else
+        push(out, root_, i, begin, begin + size, false, -begin);
+    }
+  }
+  std::int64_t sent(int member) const override {
+    if (gather_) return member == root_ ? 0 : size_of(member);
+    return member == root_ ? elements_ - size_of(root_) : 0;
+  }
+
+ private:
+  std::int64_t size_of(int i) const { return part(elements_, i + 1, n_) - part(elements_, i, n_); }
+  bool gather_;
   int n_, root_;
   std::int64_t elements_;
 };
@@ -100,6 +128,7 @@ std::unique_ptr<const Schedule> direct(program::Move move, int members, std::int
       move == program::Move::all_to_all)
     return std::make_unique<Rotation>(move, members, elements);
   if (move == program::Move::rotate) return std::make_unique<Rotate>(members, elements, root);
+  if (parts_of_root(move)) return std::make_unique<StarOfParts>(move, members, elements, root);
   return std::make_unique<Star>(move, members, elements, root);
 }
 

@@ -63,7 +63,7 @@ bool serves(program::Algorithm algorithm, program::Move move) {
     case program::Algorithm::double_tree:
       return move != program::Move::reduce_scatter && move != program::Move::all_gather;
     case program::Algorithm::halving_doubling:
-      return move != program::Move::broadcast && move != program::Move::reduce;
+      return !has_root(move);
     case program::Algorithm::nvls:
       return move == program::Move::all_reduce;
     case program::Algorithm::in_network:
@@ -120,9 +120,7 @@ program::Algorithm choose(program::Move move, std::int64_t bytes, std::span<cons
   // the latency of a message, 2.5 us. Below that size, the number of rounds matters more than
   // bytes.
   if (n >= 4 && bytes <= n * 32 * 1024)
-    return move == program::Move::broadcast || move == program::Move::reduce
-               ? program::Algorithm::double_tree
-               : program::Algorithm::halving_doubling;
+    return has_root(move) ? program::Algorithm::double_tree : program::Algorithm::halving_doubling;
   std::map<Id, int> count;
   for (Id node : node_of) ++count[node];
   const bool several = count.size() > 1 && std::all_of(count.begin(), count.end(), [](auto& entry) {

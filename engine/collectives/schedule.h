@@ -14,6 +14,8 @@
 //   reduce           partial sums       the sum at `root`
 //   all_to_all       a tensor           part i of each member's tensor at member i, in their order
 //   rotate           a tensor           member i's tensor at member i + distance, in a circle
+//   gather           part i at member i the whole tensor at `root`
+//   scatter          tensor at `root`   part i at member i
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,8 +28,9 @@
 namespace rehearse::collectives {
 
 /// Member `from` sends elements [begin, end) of its tensor to member `to`, which adds them to its
-/// own elements (`add`) or overwrites its own: elements [begin + shift, end + shift). Only an
-/// all_to_all shifts. It and a rotate receive into another tensor than the one that they send.
+/// own elements (`add`) or overwrites its own: elements [begin + shift, end + shift). Only moves
+/// that receive into another tensor than the one that they send shift: all_to_all, gather and
+/// scatter, where a member but the root has a tensor of its part alone. A rotate does not.
 struct Transfer {
   int from = 0, to = 0;
   std::int64_t begin = 0, end = 0;
@@ -61,11 +64,11 @@ class Schedule {
 /// all_gather; halving_doubling does not support broadcast and reduce. nvls supports only
 /// all_reduce, and only libraries run it: it has no schedule. in_network supports all_reduce,
 /// broadcast and reduce; switches run it (engine/costs/in_network.h), and its schedule is that of
-/// members who emulate them: direct. Only direct supports all_to_all and rotate.
+/// members who emulate them: direct. Only direct supports all_to_all, rotate, gather and scatter.
 bool serves(program::Algorithm algorithm, program::Move move);
 /// Whether a move is sends from member to member, which no algorithm but direct makes.
 constexpr bool only_direct(program::Move move) {
-  return move == program::Move::all_to_all || move == program::Move::rotate;
+  return move == program::Move::all_to_all || move == program::Move::rotate || parts_of_root(move);
 }
 /// The algorithm for a move when the plan asks for `wanted`: `wanted` if it supports the move, else
 /// automatic. (With ZeRO and double_tree, reduce_scatter and all_gather use another algorithm.)

@@ -117,8 +117,7 @@ std::unique_ptr<const collectives::Schedule> schedule_on(const cluster::Cluster&
   for (Id device : devices) node_of.push_back(cluster.devices()[device].node);
   if (algorithm == program::Algorithm::automatic)
     algorithm = collectives::choose(move, elements * size_of(wire), node_of);
-  const bool rings = algorithm == program::Algorithm::ring && devices.size() > 1 &&
-                     move != program::Move::broadcast && move != program::Move::reduce;
+  const bool rings = algorithm == program::Algorithm::ring && devices.size() > 1 && !has_root(move);
   if (rings && !wiring.rings.empty())
     return collectives::several_rings(move, std::move(wiring.rings), elements);
   if (rings && !wiring.torus.empty())

@@ -115,7 +115,7 @@ class Flows {
 
 std::vector<Flow> ring_flows(const Channels& channels, program::Move move, int n, double bytes,
                              int root) {
-  const bool rooted = move == program::Move::broadcast || move == program::Move::reduce;
+  const bool rooted = has_root(move);
   const double all = rooted                              ? bytes
                      : move == program::Move::all_reduce ? 2.0 * (n - 1) / n * bytes
                                                          : 1.0 * (n - 1) / n * bytes;

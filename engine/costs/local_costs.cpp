@@ -8,6 +8,7 @@
 #include "engine/base/errors.h"
 #include "engine/costs/piece.h"
 #include "engine/model/tensor_split.h"
+#include "engine/secure/group.h"
 
 namespace rehearse::costs {
 
@@ -74,6 +75,18 @@ bool leaves_device(const program::Role& role, const program::Op& op) {
   });
 }
 
+/// The masks that a kernel adds to levels or takes out of them: a client's own and one for each
+/// neighbour; at the server the own ones of all clients, whose messages it reads.
+std::int64_t masks_of(const program::Program& p, const program::Role& role, const program::Op& op,
+                      const program::Kernel& kernel) {
+  const std::int64_t shares = p.secure.neighbours + 1;
+  if (kernel.kind == program::KernelKind::mask) return shares;
+  if (kernel.kind != program::KernelKind::unmask) return 0;
+  const std::int64_t members =
+      bytes_of(p, role, *find(op, program::Slot::message)) / (shares * secure::key_bytes);
+  return members - 1;
+}
+
 }  // namespace
 
 bool LocalCosts::on_host(const program::Role& role, const program::Op& op) const {
@@ -109,10 +122,13 @@ LocalPrice LocalCosts::price(Id r, Id o, Id device) {
   if (const auto* save = std::get_if<program::Save>(&op.work))
     return {.seconds = storage().save(node, bytes, *save)};
   if (on_host(role, op)) return {.seconds = storage().update(node, bytes)};
-  if (const auto* k = std::get_if<program::Kernel>(&op.work))
+  if (const auto* k = std::get_if<program::Kernel>(&op.work)) {
+    const std::int64_t masks = masks_of(linked_.program, role, op, *k);
+    if (masks > 0) return prices_.masks(kind, k->kind, bytes, masks);
     return factorises(*k)
                ? prices_.factors(kind, k->kind, factors_of(linked_.program, role, op), bytes)
                : prices_.kernel(kind, k->kind, bytes);
+  }
   return prices_.update(kind, optimizer_, dtype,
                         param ? elements_of(linked_.program, role, *param) : 0, bytes);
 }

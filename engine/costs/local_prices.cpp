@@ -1,6 +1,7 @@
 #include "engine/costs/local_prices.h"
 
 #include "engine/costs/device_time.h"
+#include "engine/secure/group.h"
 
 namespace rehearse::costs {
 
@@ -59,6 +60,15 @@ LocalPrice LocalPrices::kernel(const cluster::DeviceKind& kind, program::KernelK
     if (const auto measured = profile_->kernel_seconds(what, bytes, kind.name))
       return {*measured, true};
   return {kernel_seconds(kind, static_cast<double>(bytes)), false};
+}
+
+LocalPrice LocalPrices::masks(const cluster::DeviceKind& kind, program::KernelKind what,
+                              std::int64_t bytes, std::int64_t masks) const {
+  const auto count = static_cast<double>(masks + secure::masks_of_levels);
+  if (profile_ != nullptr)
+    if (const auto measured = profile_->kernel_seconds(what, bytes, kind.name))
+      return {count / (1 + secure::masks_of_levels) * *measured, true};
+  return {count * static_cast<double>(bytes) / 2 / secure::mask_rate, false};
 }
 
 LocalPrice LocalPrices::factors(const cluster::DeviceKind& kind, program::KernelKind what,

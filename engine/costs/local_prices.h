@@ -39,6 +39,10 @@ class LocalPrices {
   /// A kernel that touches `bytes` (read plus written).
   LocalPrice kernel(const cluster::DeviceKind& kind, program::KernelKind what,
                     std::int64_t bytes) const;
+  /// A kernel of a secure sum that touches `bytes`, of which half are levels, and adds so many
+  /// masks to them. The host's work, at secure::mask_rate; in a profile it has one mask.
+  LocalPrice masks(const cluster::DeviceKind& kind, program::KernelKind what, std::int64_t bytes,
+                   std::int64_t masks) const;
   /// A kernel on factors of a matrix (program/low_rank.h) that touches `bytes`. Profiles have none.
   LocalPrice factors(const cluster::DeviceKind& kind, program::KernelKind what,
                      const program::Factors& factors, std::int64_t bytes) const;

@@ -102,10 +102,11 @@ void add_table_times(Profile& profile, const model::ModelSpec& model,
          .launch = launch,
          .device_kind = kind.name});
     for (std::size_t i = 0; i < spellings(program::KernelKind{}).size(); ++i)
-      profile.kernels.push_back({.kind = static_cast<program::KernelKind>(i),
-                                 .bytes_per_second = 1 / per_byte,
-                                 .launch = launch,
-                                 .device_kind = kind.name});
+      if (!sums_securely(static_cast<program::KernelKind>(i)))  // the host's work
+        profile.kernels.push_back({.kind = static_cast<program::KernelKind>(i),
+                                   .bytes_per_second = 1 / per_byte,
+                                   .launch = launch,
+                                   .device_kind = kind.name});
   }
   if (!any)
     throw InputError(fmt::format("--precision: no device of {} computes in {}", cluster.name(),

@@ -13,6 +13,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/link/hazards.h"
+#include "engine/program/program_tables.h"
 
 namespace rehearse::link {
 namespace {
@@ -81,6 +82,26 @@ void check_rotate(const program::Program& p, const program::Role& role, const pr
     bad("a rotate does not work in place");
 }
 
+/// Refuses a gather or a scatter that does not move equal parts between its root and the others.
+template <class Bad>
+void check_parts_of_root(const program::Program& p, Id role, const program::Op& op,
+                         std::int64_t members, Bad bad) {
+  const auto& c = std::get<program::Collective>(op.work);
+  const bool gather = c.move == program::Move::gather, root = role == c.root;
+  const program::Ref* part = find(op, gather ? program::Slot::source : program::Slot::target);
+  const program::Ref* whole = find(op, gather ? program::Slot::target : program::Slot::source);
+  if (c.root == none) bad(fmt::format("a {} needs a root", name_of(c.move)));
+  if (root != (whole != nullptr) || (!root && part == nullptr))
+    bad(gather ? "a gather brings a part of each member to its root, which alone has a target"
+               : "a scatter brings each member a part from its root, which alone has a source");
+  if (members == 0) bad(fmt::format("a {} needs groups of equal size", name_of(c.move)));
+  if (!root) return;
+  const std::int64_t elements = elements_of(p, p.roles[role], *whole);
+  if (elements % members != 0 ||
+      (part != nullptr && elements_of(p, p.roles[role], *part) * members != elements))
+    bad(fmt::format("{} elements are no {} equal parts", elements, members));
+}
+
 /// Refuses operands whose layouts or sizes do not fit the collective. `members`: ranks of a group.
 void check_collective(const OrderedProgram& linked, Id r, Id o, std::int64_t members) {
   const program::Program& p = linked.program;
@@ -124,6 +145,10 @@ void check_collective(const OrderedProgram& linked, Id r, Id o, std::int64_t mem
       break;
     case program::Move::broadcast:
       if (c.root == none) bad("a broadcast needs a root");
+      break;
+    case program::Move::gather:
+    case program::Move::scatter:
+      check_parts_of_root(p, r, op, members, bad);
       break;
   }
   const bool moves_shards =
@@ -200,8 +225,16 @@ void match_collectives(OrderedProgram& linked, Id channel, const std::vector<Rol
               p.channels[channel].name, p.roles[r].name, ops_of(r).size(),
               p.roles[*roles.begin() == r ? *roles.rbegin() : *roles.begin()].name, most));
         const Id o = ops_of(r)[n];
-        linked.roles[r].ops[o].sequence = static_cast<std::uint32_t>(n);
+        LinkedOp& op = linked.roles[r].ops[o];
+        op.sequence = static_cast<std::uint32_t>(n);
         check_collective(linked, r, o, members);
+        const auto& c = std::get<program::Collective>(p.roles[r].ops[o].work);
+        if (parts_of_root(c.move) && r != c.root) {  // has a part of what the others state
+          if (op.bytes > program::most_bytes / members)
+            throw ProgramError(fmt::format("a {} of more bytes than can be counted\n> {}",
+                                           name_of(c.move), place(p, r, o)));
+          op.elements *= members, op.bytes *= members;
+        }
         event.push_back({r, o});
         if (!agree(linked, event[0], {r, o}))
           throw ProgramError(fmt::format(

@@ -98,6 +98,9 @@ ReadBy read_by(plan::Readers readers) {
     case plan::Readers::deadlines:
       return {[](const Combines& c) { return c.deadlines; },
               "its ranks wait for each other; {} drops late ones"};
+    case plan::Readers::secure:
+      return {[](const Combines& c) { return c.secure; },
+              "no server sums its weights in secret, as that of {} can"};
     case plan::Readers::outer:
       return {[](const Combines& c) { return c.outer; }, "only {} read it"};
     case plan::Readers::graph:

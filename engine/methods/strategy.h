@@ -47,6 +47,7 @@ struct Combines {
   bool machines = false;     // ranks of a machine sum first, servers sum over machines
   bool local_steps = false;  // ranks train apart for some steps
   bool deadlines = false;    // drops ranks whose local steps take too long
+  bool secure = false;       // a server may sum what ranks send without seeing it
   bool outer = false;        // an outer optimizer updates what ranks agree on
   bool graph = false;        // a rank exchanges weights with its neighbours in a graph
 };

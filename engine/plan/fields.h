@@ -26,6 +26,7 @@ enum class Readers : std::uint8_t {
   machines,
   local_steps,
   deadlines,
+  secure,
   outer,
   graph
 };
@@ -70,7 +71,9 @@ void each_field(P& plan, Visitor&& field) {
   auto& [rank, warm_start, start] = low_rank;
   auto& [cycle_time, response_cache, fused_after] = fusion;
   auto& [credit, local_ranks, server_placement, push_order] = machines;
-  auto& [local_steps, outer_lr, outer_momentum, graph, degree, graph_seed, deadline] = averaging;
+  auto& [local_steps, outer_lr, outer_momentum, graph, degree, graph_seed, deadline, secure_sum] =
+      averaging;
+  auto& [secure, neighbours, threshold, clipping_range, levels] = secure_sum;
   // `partition` and `stage_layers` say how to make `stages`, which plan files have.
   auto& [stages, partition, stage_layers, rank_to_device, node_of] = placement;
   auto& [save_every, save_to, save_group] = checkpoints;
@@ -146,6 +149,11 @@ void each_field(P& plan, Visitor&& field) {
   field("push_order", push_order, Rule{.limits = natural});
   field("local_steps", local_steps, of(Readers::local_steps, between(1, 1'000'000)));
   field("deadline", deadline, of(Readers::deadlines, above(0)));
+  field("secure", secure, of(Readers::secure));
+  field("neighbours", neighbours, of(Readers::secure, natural));
+  field("threshold", threshold, of(Readers::secure, natural));
+  field("clipping_range", clipping_range, of(Readers::secure, above(0)));
+  field("levels", levels, of(Readers::secure, between(2, 1 << 30)));
   field("outer_lr", outer_lr, of(Readers::outer, above(0)));
   field("outer_momentum", outer_momentum, of(Readers::outer, between(0, 0.999)));
   field("graph", graph, of(Readers::graph));

@@ -117,6 +117,17 @@ constexpr auto spellings(Graph) {
   return std::to_array<const char*>({"ring", "exponential", "random"});
 }
 
+/// A sum on the server of which the server learns nothing else (secure::Settings).
+struct SecureSum {
+  bool on = false;
+  int neighbours = 0;  // with which a client shares masks; 0: all others
+  int threshold = 0;   // shares that open a secret; 0: more than two thirds
+  // Numbers are clipped to this size, and rounded to so many levels. none: as in secure::Ring.
+  std::optional<double> clipping_range = {};
+  std::optional<int> levels = {};
+  friend bool operator==(const SecureSum&, const SecureSum&) = default;
+};
+
 /// How data-parallel ranks that train weights of their own keep them together. none: the method's.
 struct Averaging {
   std::optional<int> local_steps = {};  // between two exchanges
@@ -126,6 +137,7 @@ struct Averaging {
   std::optional<int> degree = {}, graph_seed = {};  // of a random graph
   /// Clients of FedAvg whose local steps take longer are dropped from the round; none: none are.
   std::optional<Seconds> deadline = {};
+  SecureSum secure = {};
   friend bool operator==(const Averaging&, const Averaging&) = default;
 };
 

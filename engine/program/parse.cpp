@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -82,6 +83,8 @@ class Reader {
       world(line);
     else if (word == "precision")
       precision(line);
+    else if (word == "secure")
+      secure(line);
     else if (word == "channel")
       channel(line);
     else if (word == "role")
@@ -143,6 +146,16 @@ class Reader {
       line.fail(
           fmt::format("precision '{}' is unknown; the only one that a program says is fp8", name));
     p_.fp8 = true;
+  }
+
+  void secure(TextLine& line) {
+    if (p_.secure.neighbours > 0) line.fail("the secure sum is said once");
+    p_.secure.neighbours = line.number<int>(line.value("neighbours"), 2, most_ranks);
+    p_.secure.threshold = line.number<int>(line.value("threshold"), 1, p_.secure.neighbours + 1);
+    p_.secure.range = line.number<double>(line.value("range"));
+    p_.secure.levels = line.number<std::uint32_t>(line.value("levels"), 2, 0xffffffffU);
+    if (!(p_.secure.range > 0) || !std::isfinite(p_.secure.range))
+      line.fail("range must be above 0, and finite");
   }
 
   /// Called by lines that need the number of ranks.

@@ -100,12 +100,20 @@ struct Axis {
   int size = 1;
   Cut cut = Cut::contiguous;  // of the axis cp
 };
+/// How clients and their server sum in secret (secure::Settings says what the numbers mean).
+struct SecureSum {
+  int neighbours = 0, threshold = 0;  // 0 neighbours: the program has no such sum
+  double range = 0;                   // numbers are clipped to it
+  std::uint32_t levels = 0;
+  friend bool operator==(const SecureSum&, const SecureSum&) = default;
+};
 struct Program {
   std::string method = {};
   std::vector<Axis> mesh = {};  // outermost axis first; a rank is a row-major index; ranks beyond
                                 // the mesh have extra roles (servers)
   int world_size = 1;
   bool fp8 = false;  // passes compute the linear layers of blocks in FP8 (engine/model/fp8.h)
+  SecureSum secure = {};
   std::vector<Channel> channels = {};
   std::vector<Role> roles = {};
 };

@@ -171,6 +171,27 @@ void check_averaging(const Program& p, const Role& role, Id o) {
   }
 }
 
+/// Checks the types of a secure sum's operands: messages are bytes, levels i32, numbers f32.
+void check_secure(const Program& p, const Role& role, Id o, const Kernel& kernel) {
+  const Op& op = role.ops[o];
+  if (p.secure.neighbours == 0) refuse(p, role, o, "the program says no secure sum");
+  const bool numbers = kernel.kind == KernelKind::mask || kernel.kind == KernelKind::unmask;
+  const auto type_of = [&](Slot slot) {
+    return numbers                ? (slot == Slot::message                                         ? DType::u8
+                                     : (slot == Slot::source) == (kernel.kind == KernelKind::mask) ? DType::f32
+                                                                                                   : DType::i32)
+           : slot == Slot::source ? DType::i32
+                                  : DType::u8;
+  };
+  for (const Ref& ref : op.refs)
+    if (const DType type = type_of(ref.slot);
+        role.storages[role.views[ref.view].storage].dtype != type)
+      refuse(p, role, o, fmt::format("'{}' must be {}", role.views[ref.view].name, name_of(type)));
+  if (numbers && elements_of(p, role, *find(op, Slot::source)) !=
+                     elements_of(p, role, *find(op, Slot::target)))
+    refuse(p, role, o, "as many levels as numbers");
+}
+
 /// Refuses an op that makes something equal on all ranks of values that are each rank's own.
 void check_own(const Program& p, const Role& role, Id o) {
   const Op& op = role.ops[o];
@@ -224,6 +245,22 @@ void check_kernel(const Program& p, const Role& role, Id o, const Kernel& kernel
       return check_averaging(p, role, o);
     case KernelKind::draw:
       return needs({Slot::target});
+    case KernelKind::advertise:
+      needs({Slot::target});
+      return check_secure(p, role, o, kernel);
+    case KernelKind::relay_keys:
+    case KernelKind::share_secrets:
+    case KernelKind::relay_shares:
+    case KernelKind::open_shares:
+      needs({Slot::message, Slot::target});
+      return check_secure(p, role, o, kernel);
+    case KernelKind::tell_stayed:
+      needs({Slot::source, Slot::target});
+      return check_secure(p, role, o, kernel);
+    case KernelKind::mask:
+    case KernelKind::unmask:
+      needs({Slot::message, Slot::source, Slot::target});
+      return check_secure(p, role, o, kernel);
     case KernelKind::momentum:
       needs({Slot::target, Slot::moment1});
       if (elements_of(p, role, *find(role.ops[o], Slot::target)) !=

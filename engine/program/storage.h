@@ -96,13 +96,14 @@ enum class Slot : std::uint8_t {
   anchor,        // fp32 copy of the weights that ranks last agreed on
   outer_moment,  // momentum of the optimizer of `anchor`
   share,         // f32 scalar: what the rank counts in a mean, or all ranks together
+  message,       // bytes that a kernel of a secure sum reads
 };
 constexpr auto spellings(Slot) {
   return std::to_array<const char*>(
       {"param",      "grad",  "input",  "output",       "saved",     "grad_output",
        "grad_input", "stats", "source", "target",       "moment1",   "moment2",
        "master",     "norm",  "scale",  "residual",     "threshold", "sum_residual",
-       "left",       "right", "anchor", "outer_moment", "share"});
+       "left",       "right", "anchor", "outer_moment", "share",     "message"});
 }
 
 struct InstanceIndex {

@@ -162,6 +162,9 @@ std::string to_text(const Program& p) {
                        axis.cut == Cut::contiguous ? "" : fmt::format(":{}", name_of(axis.cut)));
   out += fmt::format("\nworld {}\n", p.world_size);
   if (p.fp8) out += "precision fp8\n";
+  if (p.secure != SecureSum{})
+    out += fmt::format("secure neighbours={} threshold={} range={} levels={}\n",
+                       p.secure.neighbours, p.secure.threshold, p.secure.range, p.secure.levels);
   for (const Channel& c : p.channels) {
     out += fmt::format("channel {} {}", c.name, name_of(c.match));
     if (c.group.axes) out += fmt::format(" axes={}", axes_text(p, c.group.axes));

@@ -48,11 +48,19 @@ enum class Move : std::uint8_t {
   broadcast,
   reduce,
   all_to_all,
-  rotate
+  rotate,
+  gather,
+  scatter
 };
 constexpr auto spellings(Move) {
   return std::to_array<const char*>({"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                     "reduce", "all_to_all", "rotate"});
+                                     "reduce", "all_to_all", "rotate", "gather", "scatter"});
+}
+/// Whether only one member, the root, has the whole tensor, which has a part for each member.
+constexpr bool parts_of_root(Move move) { return move == Move::gather || move == Move::scatter; }
+/// Whether the move has a root.
+constexpr bool has_root(Move move) {
+  return move == Move::broadcast || move == Move::reduce || parts_of_root(move);
 }
 enum class Algorithm : std::uint8_t {
   automatic,
@@ -141,13 +149,31 @@ enum class KernelKind : std::uint8_t {
                // target = anchor. With a share and no outer_moment, the gradient is source / share,
                // momentum is 0, and a share of 0 leaves the anchor as it is
   mix,         // target = scale x (target + the sum of all sources)
+  // A sum that shows no summand (SecureSum), in the order in which clients and server work. The
+  // server's messages are those of all members, in their order; its own is empty.
+  advertise,      // client: target = two public keys; begins a new sum
+  relay_keys,     // server: target = for each client the keys of its neighbours
+  share_secrets,  // client: the message has those keys; target = sealed shares for the neighbours
+  relay_shares,   // server: target = for each client the shares for it
+  mask,           // client: the message has those shares; target = levels of scale x source, and
+                  // masks, those from number `of` of the client's on
+  tell_stayed,    // server: source = a sum that all have added to; target = for each client which
+                  // of its neighbours are in it
+  open_shares,    // client: target = the shares that open the masks in the sum
+  unmask,         // server: the message has those shares; target = what the levels in source add
+                  // up to without masks, / scale; `of` as in mask
 };
 constexpr auto spellings(KernelKind) {
-  return std::to_array<const char*>({"measure", "rescale", "select", "scatter_add", "cast",
-                                     "observe", "quantise", "dequantise", "momentum", "draw",
-                                     "project", "orthonormalise", "project_back", "expand", "weigh",
-                                     "drift", "in_time", "outer_step", "mix"});
+  return std::to_array<const char*>(
+      {"measure",     "rescale",        "select",       "scatter_add", "cast",
+       "observe",     "quantise",       "dequantise",   "momentum",    "draw",
+       "project",     "orthonormalise", "project_back", "expand",      "weigh",
+       "drift",       "in_time",        "outer_step",   "mix",         "advertise",
+       "relay_keys",  "share_secrets",  "relay_shares", "mask",        "tell_stayed",
+       "open_shares", "unmask"});
 }
+/// Whether the kernel is part of a secure sum.
+constexpr bool sums_securely(KernelKind kind) { return kind >= KernelKind::advertise; }
 
 /// Whether the kernel averages weights: all its operands but a share have equal elements, in fp32.
 constexpr bool averages(KernelKind kind) {
@@ -195,9 +221,10 @@ struct Compute {
 };
 struct Kernel {
   KernelKind kind = KernelKind::measure;
-  double scale = 1;                     // measure, momentum, expand, weigh, drift, in_time, mix;
-                                        // outer_step: learning rate
-  std::int64_t of = 0, keep = 0;        // a packet holds `keep` of `of` entries. draw: the first.
+  double scale = 1;                     // measure, momentum, expand, weigh, drift, in_time, mix,
+                                        // mask, unmask; outer_step: learning rate
+  std::int64_t of = 0, keep = 0;        // a packet holds `keep` of `of` entries. draw, mask,
+                                        // unmask: the first.
                                         // cast: takes the first `keep` of every `stride` entries
   Selector selector = Selector::top_k;  // select, scatter_add
   Feedback feedback = Feedback::conserving;  // select
@@ -220,9 +247,11 @@ struct Update {
   int frozen = 0;
   int restart = 0;
 };
-/// source -> target over the channel's group; in place when both name the same view. For reduce and
-/// broadcast, the root is the group's member that plays role `root`; none: the move has no root. In
-/// a rotate, each member sends its source to the member `distance` places after it, in a circle.
+/// source -> target over the channel's group; in place when both name the same view. Of a move with
+/// a root, that is the group's member that plays role `root`; none: the move has no root. In a
+/// gather, the root's target is the members' sources in their order, and a scatter is the reverse;
+/// the root's own part is not sent. In a rotate, each member sends its source to the member
+/// `distance` places after it, in a circle.
 struct Collective {
   Id channel = none;
   Move move = Move::all_reduce;

@@ -63,7 +63,7 @@ Message Client::share(const Message& keys) {
   return out;
 }
 
-Message Client::mask(const Message& shares, std::span<const std::uint32_t> levels) {
+void Client::take_shares(const Message& shares) {
   turn(Round::mask);
   std::map<Id, Peer> here;
   Reader reader(shares);
@@ -83,9 +83,19 @@ Message Client::mask(const Message& shares, std::span<const std::uint32_t> level
   if (static_cast<int>(peers_.size()) + 1 < group_.settings.threshold)
     throw BackendError(
         fmt::format("client {} got shares of {} others, too few for a sum", me_, peers_.size()));
+}
+
+void Client::hide(std::span<std::uint32_t> levels, std::int64_t first) const {
+  if (round() != Round::unmask)
+    throw BackendError(fmt::format("client {} has no masks in round {}", me_, name_of(round())));
+  add_mask(levels, self_mask_, false, first);
+  for (const auto& [other, peer] : peers_) add_mask(levels, peer.mask_key, other < me_, first);
+}
+
+Message Client::mask(const Message& shares, std::span<const std::uint32_t> levels) {
+  take_shares(shares);
   std::vector<std::uint32_t> masked(levels.begin(), levels.end());
-  add_mask(masked, self_mask_, false);
-  for (const auto& [other, peer] : peers_) add_mask(masked, peer.mask_key, other < me_);
+  hide(masked, 0);
   Message out(masked.size() * sizeof(std::uint32_t));
   std::memcpy(out.data(), masked.data(), out.size());
   return out;

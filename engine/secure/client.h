@@ -21,7 +21,13 @@ class Client {
   Message share(const Message& keys);
   /// `levels`: as many as the group's elements.
   Message mask(const Message& shares, std::span<const std::uint32_t> levels);
+  /// The same piece by piece: takes the shares, then adds the masks to levels from the client's
+  /// number `first` on, to each once.
+  void take_shares(const Message& shares);
+  void hide(std::span<std::uint32_t> levels, std::int64_t first) const;
   Message unmask(const Message& stayed);
+  /// The round whose message is next.
+  Round round() const { return static_cast<Round>(done_); }
 
  private:
   struct Peer {

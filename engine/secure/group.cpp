@@ -8,14 +8,11 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/random.h"
+#include "engine/base/refusal.h"
 #include "engine/secure/keys.h"
 
 namespace rehearse::secure {
 namespace {
-
-[[noreturn]] void refuse_option(const char* option, auto value, const std::string& why) {
-  throw InputError(fmt::format("--{} {}: {}", option, value, why));
-}
 
 /// Clients in an order that nobody chose.
 std::vector<Id> shuffled(int clients, std::uint64_t seed) {
@@ -36,37 +33,31 @@ std::int64_t near(const Group& group, const Leaving& leaving, Id client, int rou
 }  // namespace
 
 Group group_of(Settings s) {
+  const auto must = [](bool good, const char* key, auto value, const std::string& why) {
+    if (!good) refuse(key, fmt::format("{}", value), why);
+  };
   constexpr int fewest = 3;
-  if (s.clients < fewest)
-    throw InputError(
-        fmt::format("method.dp: {}: of the sum of fewer than 3 clients, each learns "
-                    "the other's weights; nearest: 3",
-                    s.clients));
+  must(s.clients >= fewest, "dp", s.clients,
+       "of the sum of fewer than 3 clients, each learns the other's weights; nearest: 3");
   const int others = s.clients - 1;
   if (s.neighbours == 0) s.neighbours = others;
-  if (s.neighbours < 2 || s.neighbours > others)
-    refuse_option("neighbours", s.neighbours, fmt::format("must be from 2 to {}", others));
-  if (s.neighbours < others && s.neighbours % 2 != 0)
-    refuse_option(
-        "neighbours", s.neighbours,
-        fmt::format("a ring has equally many on both sides; nearest: {}", s.neighbours - 1));
+  must(s.neighbours >= 2 && s.neighbours <= others, "neighbours", s.neighbours,
+       fmt::format("must be from 2 to {}", others));
+  must(s.neighbours == others || s.neighbours % 2 == 0, "neighbours", s.neighbours,
+       fmt::format("a ring has equally many on both sides; nearest: {}", s.neighbours - 1));
   const int shares = s.neighbours + 1;
   if (s.threshold == 0) s.threshold = 2 * shares / 3 + 1;
   // A server that tells some clients that another one stayed and others that it left must not get
   // enough shares of both of its secrets.
-  if (s.threshold > shares || 2 * s.threshold <= shares)
-    refuse_option("threshold", s.threshold,
-                  fmt::format("must be from {} to {}: more than half of the {} shares of a secret",
-                              shares / 2 + 1, shares, shares));
-  if (std::isnan(s.ring.clip) || s.ring.clip <= 0 || s.ring.clip > 1e30)
-    refuse_option("clip", s.ring.clip, "must be above 0, and at most 1e30");
+  must(s.threshold <= shares && 2 * s.threshold > shares, "threshold", s.threshold,
+       fmt::format("must be from {} to {}: more than half of the {} shares of a secret",
+                   shares / 2 + 1, shares, shares));
+  must(s.ring.clip > 0 && s.ring.clip <= 1e30, "clipping_range", s.ring.clip,
+       "must be above 0, and at most 1e30");
   const std::uint32_t most = most_levels(s.clients);
-  if (s.ring.levels < 2 || s.ring.levels > most)
-    refuse_option("levels", s.ring.levels,
-                  fmt::format("must be from 2 to {}, so that the sum of {} clients fits into 32 "
-                              "bits",
-                              most, s.clients));
-  if (s.elements < 1) refuse_option("elements", s.elements, "must be at least 1");
+  must(s.ring.levels >= 2 && s.ring.levels <= most, "levels", s.ring.levels,
+       fmt::format("must be from 2 to {}, so that the sum of {} clients fits into 32 bits", most,
+                   s.clients));
   Group out{.settings = s, .neighbours = {}};
   out.neighbours.resize(static_cast<std::size_t>(s.clients));
   const std::vector<Id> circle = shuffled(s.clients, s.seed);

@@ -41,7 +41,7 @@ struct Group {
   std::vector<std::vector<Id>> neighbours = {};  // by client, in ascending order
 };
 
-/// Completes and checks the settings. Throws InputError, which names the option.
+/// Completes and checks the settings. Throws Refused, which names the key of a job.
 Group group_of(Settings settings);
 
 /// [client]: the round before which it leaves; `rounds`: it stays to the end.
@@ -59,5 +59,11 @@ std::vector<ClientTraffic> traffic_of(const Group& group, const Leaving& leaving
 
 // Sizes of the parts of messages.
 inline constexpr std::int64_t id_bytes = 4, key_bytes = 32;
+
+/// Where no profile says it: bytes of masks that a core makes and adds in a second, and how many
+/// masks take as long as to make levels of numbers, or numbers of levels. From `rehearse profile`
+/// on a Xeon with AVX-512, whose rates for the kernels mask and unmask have one mask in them.
+inline constexpr double mask_rate = 1.7e9;
+inline constexpr int masks_of_levels = 2;
 
 }  // namespace rehearse::secure

@@ -80,19 +80,23 @@ Key agreed_key(const KeyPair& own, const Key& other) {
   return out;
 }
 
-void add_mask(std::span<std::uint32_t> values, const Key& key, bool subtract) {
-  constexpr std::size_t block = 64, words = 4096 / sizeof(std::uint32_t);
+void add_mask(std::span<std::uint32_t> values, const Key& key, bool subtract, std::int64_t first) {
+  // The cipher makes blocks, which it counts.
+  constexpr std::size_t block = 64 / sizeof(std::uint32_t), room = 64 * block;
   static_assert(crypto_stream_chacha20_ietf_NONCEBYTES == no_nonce.size());
-  std::array<std::uint32_t, words> mask;
-  for (std::size_t at = 0; at < values.size(); at += words) {
-    const std::span<std::uint32_t> part = values.subspan(at, std::min(words, values.size() - at));
+  std::array<std::uint32_t, room> mask;
+  for (std::size_t at = 0; at < values.size();) {
+    const std::size_t place = static_cast<std::size_t>(first) + at, skip = place % block;
+    const std::span<std::uint32_t> part =
+        values.subspan(at, std::min(room - skip, values.size() - at));
     mask.fill(0);
     auto* bytes = reinterpret_cast<unsigned char*>(mask.data());
-    crypto_stream_chacha20_ietf_xor_ic(
-        bytes, bytes, part.size_bytes(), no_nonce.data(),
-        static_cast<std::uint32_t>(at * sizeof(std::uint32_t) / block), key.data());
+    crypto_stream_chacha20_ietf_xor_ic(bytes, bytes, (skip + part.size()) * sizeof mask[0],
+                                       no_nonce.data(), static_cast<std::uint32_t>(place / block),
+                                       key.data());
     for (std::size_t i = 0; i < part.size(); ++i)
-      part[i] = subtract ? part[i] - mask[i] : part[i] + mask[i];
+      part[i] = subtract ? part[i] - mask[skip + i] : part[i] + mask[skip + i];
+    at += part.size();
   }
 }
 

@@ -29,8 +29,10 @@ KeyPair pair_of(const Key& number);
 /// The key that two clients agree on: the same with the roles exchanged. Throws BackendError when
 /// the other key is no point of the curve.
 Key agreed_key(const KeyPair& own, const Key& other);
-/// values += the mask that belongs to the key; with `subtract` -=. Modulo 2^32.
-void add_mask(std::span<std::uint32_t> values, const Key& key, bool subtract);
+/// values += the mask that belongs to the key, from its number `first` on; with `subtract` -=.
+/// Modulo 2^32.
+void add_mask(std::span<std::uint32_t> values, const Key& key, bool subtract,
+              std::int64_t first = 0);
 
 /// The two shares that a client gives to another one.
 struct Shares {

@@ -120,8 +120,8 @@ Key Server::opened(Id owner, const char* what) const {
   return join(std::span(shares->second).first(needed));
 }
 
-void Server::unmask() {
-  for (const Id client : counted_) add_mask(sum_, opened(client, "self mask"), true);
+void Server::open_masks() {
+  for (const Id client : counted_) masks_.push_back({opened(client, "self mask"), true});
   for (const Id client : shared_) {
     if (std::ranges::binary_search(counted_, client)) continue;
     const KeyPair pair = pair_of(opened(client, "key"));
@@ -129,8 +129,17 @@ void Server::unmask() {
       throw BackendError(fmt::format("the shares of client {}'s key open another key", client));
     for (const Id other : shared_near(client))
       if (std::ranges::binary_search(counted_, other))
-        add_mask(sum_, agreed_key(pair, keys_.at(other).mask), client > other);
+        masks_.push_back({agreed_key(pair, keys_.at(other).mask), client > other});
   }
+}
+
+void Server::take_out(std::span<std::uint32_t> sum, std::int64_t first) const {
+  for (const auto& [key, subtract] : masks_) add_mask(sum, key, subtract, first);
+}
+
+void Server::unmask() {
+  open_masks();
+  take_out(sum_, 0);
   double weights = 0;
   for (const Id client : counted_) weights += weights_[client];
   const std::vector<float> mean =

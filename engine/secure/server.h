@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "engine/secure/group.h"
@@ -22,6 +23,15 @@ class Server {
   /// The last round makes the sum; throws BackendError when a secret has too few shares.
   std::map<Id, Message> close();
 
+  // For sums that are kept elsewhere, piece by piece, and that this server unmasks.
+  /// In the round mask, in place of `take`: the client's levels are in such a sum.
+  void count(Id client) { here_.push_back(client); }
+  /// Ends the last round without a sum: opens the masks, as `close` does.
+  void open_masks();
+  /// Takes the masks out of a piece that begins with the clients' number `first`.
+  void take_out(std::span<std::uint32_t> sum, std::int64_t first) const;
+  bool opened_masks() const { return !masks_.empty(); }
+
   const std::vector<std::uint32_t>& sum() const { return sum_; }
   /// The clients whose levels are in the sum.
   const std::vector<Id>& counted() const { return counted_; }
@@ -37,6 +47,10 @@ class Server {
   std::vector<Id> shared_near(Id client) const;
   Key opened(Id owner, const char* what) const;
   void unmask();
+  struct Mask {
+    Key key = {};
+    bool subtract = false;
+  };
   Message answer(Id client) const;
 
   const Group& group_;
@@ -47,6 +61,7 @@ class Server {
   std::map<Id, std::map<Id, Message>> sealed_ = {};            // [to][from]
   std::vector<Id> shared_ = {}, counted_ = {};                 // sent in rounds share and mask
   std::map<Id, std::vector<std::pair<Id, Key>>> opened_ = {};  // [owner]: holder, share
+  std::vector<Mask> masks_ = {};  // that are left in the sum, and how to take them out
   std::vector<std::uint32_t> sum_ = {};
   Message mean_ = {};
 };

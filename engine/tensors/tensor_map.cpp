@@ -207,7 +207,9 @@ class Mapper {
               const program::Ref* source = find(op, program::Slot::source);
               const program::Ref* target = find(op, program::Slot::target);
               if (source == nullptr || target == nullptr) return false;
-              if (collective.move == program::Move::all_to_all) return false;  // of packets
+              if (collective.move == program::Move::all_to_all ||  // of packets
+                  parts_of_root(collective.move))                  // of messages
+                return false;
               Side from = side(rank, *source), to = side(rank, *target);
               const GroupPlace place = places_[collective.channel].at(rank);
               if (collective.move == program::Move::all_gather)
@@ -297,7 +299,7 @@ class Mapper {
   bool across_collective(Id rank, Id op, const program::Collective& collective) {
     if (collective.move == program::Move::all_gather ||
         collective.move == program::Move::reduce_scatter ||
-        collective.move == program::Move::all_to_all)
+        collective.move == program::Move::all_to_all || parts_of_root(collective.move))
       return false;
     const Id role = linked_.role_of[rank];
     bool changed = false;

@@ -29,7 +29,7 @@ struct CollectiveSpec {
   program::Algorithm algorithm = program::Algorithm::automatic;
   program::DType dtype = program::DType::f32;
   std::int64_t elements = 0;
-  int root = 0;  // of broadcast and reduce: a member; of a rotate: the distance
+  int root = 0;  // of moves with a root: a member; of a rotate: the distance
   /// True if the source may be overwritten although it is not the target. It saves a copy.
   bool consume = false;
   friend bool operator==(const CollectiveSpec&, const CollectiveSpec&) = default;
@@ -70,10 +70,14 @@ class Communicator {
   ///   all_gather         own part      whole
   ///   all_to_all         whole         whole: part i comes from member i, part j goes to member j
   ///   rotate             whole         whole: that of the member `distance` places before
+  ///   gather             own part      whole, at the root only
+  ///   scatter            whole, at     own part
+  ///                      the root only
   ///
   /// It runs in place when both pointers are equal; with a part, when the part's pointer lies at
   /// its place in the whole. An all_to_all and a rotate never run in place; an all_to_all's parts
-  /// are equal. Sums are made in the dtype that is sent: f32 in fp32, i32 and u8 with wrap-around,
+  /// are equal. The root of a gather or a scatter whose pointers are equal has no part of its own
+  /// to copy. Sums are made in the dtype that is sent: f32 in fp32, i32 and u8 with wrap-around,
   /// bf16 and f16 rounded after every addition. On the CPU it returns when the target holds the
   /// result; an accelerator only queues it on the lane's stream. Throws BackendError that names
   /// channel, peer rank and what was waited for.

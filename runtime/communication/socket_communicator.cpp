@@ -324,6 +324,14 @@ void SocketCommunicator::run(int handle, void* source, void* target) {
       if (size() == 1) copy(to, from, bytes);
       play(prepared, from, to);
       return;
+    case program::Move::gather:
+      if (member() == spec.root && to != from) copy(own_part(spec, to), from, part);
+      play(prepared, from, to);
+      return;
+    case program::Move::scatter:
+      if (member() == spec.root && to != from) copy(to, own_part(spec, from), part);
+      play(prepared, from, to);
+      return;
     case program::Move::reduce_scatter: {
       const bool in_place = to == own_part(spec, from);
       std::byte* work = in_place || spec.consume || size() == 1 ? from : scratch_.data();

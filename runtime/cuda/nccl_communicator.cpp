@@ -180,6 +180,30 @@ void NcclCommunicator::exchange_parts(const CollectiveSpec& spec, char* source,
   check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
+/// The root exchanges a part with each other member, in one group.
+void NcclCommunicator::move_parts(const CollectiveSpec& spec, char* source, char* target) const {
+  const auto type = type_of(spec.dtype);
+  const bool gather = spec.move == program::Move::gather, root = member() == spec.root;
+  check_in_group(ncclGroupStart(), "ncclGroupStart");
+  for (int i = 0; i < size(); ++i) {
+    if (root ? i == member() && source == target : i != member()) continue;
+    const std::int64_t begin = part(spec, i, size());
+    const auto count = static_cast<std::size_t>(part(spec, i + 1, size()) - begin);
+    if (count == 0) continue;
+    const std::int64_t at = begin * size_of(spec.dtype);
+    const bool own = i == member();
+    if (gather ? own : root)
+      check_in_group(ncclSend(gather ? source : source + at, count, type, gather ? spec.root : i,
+                              comm_, stream()),
+                     "ncclSend");
+    if (gather ? root : own)
+      check_in_group(ncclRecv(gather ? target + at : target, count, type, gather ? i : spec.root,
+                              comm_, stream()),
+                     "ncclRecv");
+  }
+  check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
 /// A send and a receive in one group, which NCCL runs at once.
 void NcclCommunicator::rotate(const CollectiveSpec& spec, char* source, char* target) const {
   const auto type = type_of(spec.dtype);
@@ -217,6 +241,13 @@ void NcclCommunicator::run(int handle, void* source, void* target) {
     case program::Move::rotate:
       moved = bytes;
       rotate(spec, static_cast<char*>(source), static_cast<char*>(target));
+      break;
+    case program::Move::gather:
+    case program::Move::scatter:
+      moved = part(spec, member() + 1, size()) - part(spec, member(), size());
+      if (member() == spec.root) moved = spec.elements - moved;
+      moved *= size_of(spec.dtype);
+      move_parts(spec, static_cast<char*>(source), static_cast<char*>(target));
       break;
     case program::Move::broadcast:
       moved = bytes;

@@ -43,6 +43,7 @@ class NcclCommunicator : public Communicator {
   void gather(const CollectiveSpec& spec, char* source, char* target) const;
   void rotate(const CollectiveSpec& spec, char* source, char* target) const;
   void exchange_parts(const CollectiveSpec& spec, char* source, char* target) const;
+  void move_parts(const CollectiveSpec& spec, char* source, char* target) const;
 
   std::shared_ptr<Watch> watch_;
   ncclComm_t comm_ = nullptr;

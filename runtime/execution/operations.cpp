@@ -287,6 +287,16 @@ void Operations::kernel(Prepared& p, const program::Kernel& work, std::int64_t s
     case program::KernelKind::mix:
       average(p, work, step);
       return;
+    case program::KernelKind::advertise:
+    case program::KernelKind::relay_keys:
+    case program::KernelKind::share_secrets:
+    case program::KernelKind::relay_shares:
+    case program::KernelKind::mask:
+    case program::KernelKind::tell_stayed:
+    case program::KernelKind::open_shares:
+    case program::KernelKind::unmask:
+      secure_sum(p, work, step);
+      return;
     case program::KernelKind::cast: {
       c10::SmallVector<at::Tensor, 4> sources;
       for (const Operand& operand : p.operands)

@@ -81,6 +81,7 @@ class Operations {
 
  private:
   struct Prepared;
+  struct SecureSide;
   /// The samples of a micro-batch in one step, in host memory.
   struct Staged {
     std::int64_t key = -1;  // what `batch` holds: see `stage`; -1: nothing
@@ -140,6 +141,8 @@ class Operations {
   void momentum(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   /// The kernels that average weights.
   void average(Prepared& p, const program::Kernel& kernel, std::int64_t step);
+  void prepare_secure();
+  void secure_sum(Prepared& p, const program::Kernel& kernel, std::int64_t step);
   NormAndScale norm_and_scale(const Prepared& p, std::int64_t step);
   const program::Kernel* packets_of(Id storage) const;
   void update(Prepared& p, const program::Update& update, std::int64_t step);
@@ -195,7 +198,8 @@ class Operations {
   std::shared_ptr<std::byte> losses_, losses_there_;  // a StepLoss for each, see LossPlace
   std::mutex loss_lock_;
   program::RoundClock rounds_ = {};
-  HostKernels host_kernels_ = {};       // one is enough: all selects of a role are on one lane
+  std::shared_ptr<SecureSide> secure_ = {};  // null: no secure sum yet
+  HostKernels host_kernels_ = {};            // one is enough: all selects of a role are on one lane
   std::shared_ptr<std::byte> numbers_;  // the device's memory of `skips_` and Prepared::scalars
   SkipCount* skips_ = nullptr;
   std::int64_t copied_step_ = -1;              // the last snapshot's step

@@ -293,7 +293,7 @@ void Operations::prepare_collective(Prepared& p, const program::Collective& coll
   CollectiveSpec spec{.move = collective.move,
                       .algorithm = collective.algorithm,
                       .dtype = source.dtype,
-                      .elements = std::max(source.elements, target.elements),
+                      .elements = linked_.roles[role_id_].ops[p.id].elements,
                       .root = collective.distance};
   if (collective.root != none) {
     const std::vector<Id> members =

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 
+#include "engine/secure/keys.h"
+#include "engine/secure/ring.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/execution/host_copies.h"
 #include "runtime/execution/rank_memory.h"
@@ -42,7 +45,8 @@ class Operands {
         anchor_(device_tensor(device, {largest}, at::kFloat)),
         moment_(device_tensor(device, {largest}, at::kFloat)),
         packet_(device_tensor(device, {packet_room(selection(largest))}, at::kByte)),
-        codes_(device_tensor(device, {quantised_bytes(coding(largest))}, at::kByte)) {
+        codes_(device_tensor(device, {quantised_bytes(coding(largest))}, at::kByte)),
+        levels_(device_tensor(device, {largest}, at::kInt)) {
     const at::Tensor values = at::empty({largest}, at::kFloat);
     auto* const at = values.data_ptr<float>();
     for (std::int64_t i = 0; i < largest; ++i)
@@ -79,7 +83,7 @@ class Operands {
   void compute(program::KernelKind kind, std::int64_t n, Kernels& kernels);
 
   Device& device_;
-  at::Tensor source_, target_, anchor_, moment_, packet_, codes_;
+  at::Tensor source_, target_, anchor_, moment_, packet_, codes_, levels_;
   HostKernels host_kernels_ = {};
 };
 
@@ -133,7 +137,27 @@ void Operands::compute(program::KernelKind kind, std::int64_t n, Kernels& kernel
                        .elements = n});
       return;
     }
-    case program::KernelKind::in_time:  // reads a clock
+    case program::KernelKind::mask: {
+      std::vector<std::uint32_t> levels = secure::levels_of(
+          std::span(read(source_, n), static_cast<std::size_t>(n)), 1, secure::Ring{});
+      secure::add_mask(levels, {}, false);
+      std::memcpy(bytes(levels_, n, true), levels.data(), levels.size() * sizeof levels[0]);
+      return;
+    }
+    case program::KernelKind::unmask: {
+      std::vector<std::uint32_t> sum(static_cast<std::size_t>(n));
+      std::memcpy(sum.data(), bytes(levels_, n, false), sum.size() * sizeof sum[0]);
+      secure::add_mask(sum, {}, true);
+      std::ranges::copy(secure::mean_of(sum, 1, 1, secure::Ring{}), write(target_, n));
+      return;
+    }
+    case program::KernelKind::in_time:    // reads a clock
+    case program::KernelKind::advertise:  // few bytes
+    case program::KernelKind::relay_keys:
+    case program::KernelKind::share_secrets:
+    case program::KernelKind::relay_shares:
+    case program::KernelKind::tell_stayed:
+    case program::KernelKind::open_shares:
       return;
     case program::KernelKind::momentum:
       kernels.blend_momentum(0.9, 0.5, read(source_, n), write(target_, n), n);
@@ -183,6 +207,8 @@ void profile_kernels(const ProfileSettings& settings, TimedStream& stream, Contr
   measure(program::KernelKind::mix, 4 + 8);
   measure(program::KernelKind::momentum, 12);
   measure(program::KernelKind::draw, 4);
+  measure(program::KernelKind::mask, 8);  // one mask
+  measure(program::KernelKind::unmask, 8);
   profile.kernels.push_back({.kind = program::KernelKind::rescale,
                              .bytes_per_second = 1e9,
                              .launch = seconds(program::KernelKind::rescale, small)});

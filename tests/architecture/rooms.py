@@ -9,6 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 ENGINE = [
     "engine/base",
+    "engine/secure",
     "engine/program",
     "engine/software",
     "engine/model",
@@ -24,7 +25,6 @@ ENGINE = [
     "engine/job",
     "engine/execution",
     "engine/migration",
-    "engine/secure",
     "engine/planner",
     "engine/goodput",
 ]

@@ -101,15 +101,21 @@ class Aggregate(CliTestCase):
             self.refused("aggregate", self.job(JOB), *more, says=says)
 
         refused(
-            "--set", "method.name=ddp", "--set", "method.shares=", "--set", "train.global_batch=18", says=["method.name: ddp", "fedavg"]
+            "--set",
+            "method.name=ddp",
+            "--set",
+            "method.shares=",
+            "--set",
+            "train.global_batch=18",
+            says=['"method.secure": true', "fedavg"],
         )
-        refused("--threshold", 4, says=["--threshold 4", "from 5 to 8"])
-        refused("--neighbours", 3, says=["--neighbours 3", "nearest: 2"])
-        refused("--levels", 1 << 30, says=["--levels", "536870912"])
-        refused("--clip", 0, says=["--clip 0", "above 0"])
-        refused("--clip", "inf", says=["--clip inf", "at most 1e30"])
-        refused("--levels", "-1", says=["--levels"])
-        refused("--neighbours", "-2", says=["--neighbours -2"])
+        refused("--threshold", 4, says=["method.threshold: 4", "from 5 to 8"])
+        refused("--neighbours", 3, says=["method.neighbours: 3", "nearest: 2"])
+        refused("--levels", 1 << 30, says=["method.levels", "536870912"])
+        refused("--clip", 0, says=["method.clipping_range", "above 0"])
+        refused("--clip", "1e31", says=["method.clipping_range: 1e+31", "at most 1e30"])
+        refused("--levels", "-1", says=["method.levels"])
+        refused("--neighbours", "-2", says=["method.neighbours"])
         refused("--drop", "9", says=["--drop 9", "last client is 7"])
         refused("--drop", "1:never", says=["--drop 1:never", "no round"])
         refused("--drop", "1", "--drop", "1:share", says=["named twice"])

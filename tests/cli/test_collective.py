@@ -81,6 +81,18 @@ class Collective(CliTestCase):
         self.refused(*on, "--bytes", "1MiB", "--algorithm", "ring", says=['"ring" does not serve all_to_all; direct does'])
         self.refused(*on, "--bytes", "1MiB", "--protocol", "LL", says=["has no protocols for all_to_all"])
 
+    def test_a_gather_and_a_scatter_are_bound_by_the_links_of_their_root(self):
+        for move in ("gather", "scatter"):
+            on = ("collective", move, "--cluster", "dgx-a100")
+            (size,) = self.sizes(*on, "--ranks", "3", "--bytes", "1MiB")
+            self.assertEqual((size["elements"], size["algorithm"]), (262143, "direct"))
+            self.assertAlmostEqual(size["bus_bandwidth"] / size["algorithm_bandwidth"], 2 / 3)
+            (half,) = self.sizes(*on, "--ranks", "8", "--bytes", "64MiB")
+            (whole,) = self.sizes(*on, "--ranks", "8", "--bytes", "128MiB")
+            # 7/8 of the tensor pass the root's 240 GB/s; latency is the same for both sizes.
+            self.assertAlmostEqual(whole["seconds"] - half["seconds"], 7 / 8 * (64 << 20) / 240e9, delta=1e-9)
+            self.refused(*on, "--bytes", "1MiB", "--algorithm", "ring", says=[f'"ring" does not serve {move}; direct does'])
+
     def test_the_order_in_which_ranks_are_named_makes_no_difference(self):
         path = self.tmp / "sockets.toml"
         path.write_text(two_sockets())

@@ -100,6 +100,33 @@ class FedAvg(TrainingCase):
         # A client sends its share of the mean once a round.
         self.assertEqual(dropping["bytes_sent_by_rank_0"], waiting["bytes_sent_by_rank_0"] + 2 * 4)
 
+    def test_a_secure_sum_costs_bytes_and_changes_hardly_a_loss(self):
+        keys = {"clients": 3, "train.global_batch": 6, "train.steps": 2 * ROUND + 2}
+        secure = {"method.secure": "true", "method.neighbours": 2}
+        found = self.run_of("simulate", **keys, **secure)["bytes_sent_per_rank"]
+        hidden = self.run_of("train", out="hidden", **keys, **secure)
+        clear = self.run_of("train", out="clear", **keys)
+        for one, other in zip(hidden["losses"], clear["losses"], strict=True):
+            self.assertAlmostEqual(one / other, 1, delta=1e-3)
+        self.assertNotEqual(hidden["losses"], clear["losses"])
+        # A client sends two keys, shares for two neighbours, levels as large as weights, and three shares of masks.
+        messages = 64 + 2 * 84 + 3 * 32
+        self.assertEqual(hidden["bytes_sent_by_rank_0"], clear["bytes_sent_by_rank_0"] + 2 * messages)
+        weights = clear["bytes_sent_by_rank_0"] / 2
+        server = 3 * (2 * 68 + 2 * 84 + 2 + weights)
+        self.assertAlmostEqual(found["mean"] * 4, (3 * (weights + messages) + server) / ROUND, places=3)
+
+    def test_masks_take_time(self):
+        on = {"cluster.name": "paper-homogeneous", "cluster.world_size": 9, "clients": 8, "train.global_batch": 8}
+        seconds = {
+            n: self.run_of("simulate", "--fidelity", "analytic", **on, **{"method.secure": "true", "method.neighbours": n})["step_time_s"][
+                "mean"
+            ]
+            for n in (2, 6)
+        }
+        weights = self.run_of("simulate", **on)["bytes_sent_per_rank"]["max"] / 8 * ROUND
+        self.assertAlmostEqual((seconds[6] - seconds[2]) * ROUND, 4 * weights / 1.7e9, delta=0.02 * weights / 1.7e9)
+
     def test_rounds_of_one_step_are_ddp(self):
         one = {"train.optimizer": "sgd", "train.momentum": 0, "train.lr": 0.1, "method.shares": "[3, 5]"}
         ddp = self.run_of("train", method="ddp", **one)["last_loss"]

@@ -25,10 +25,14 @@ Id star_channel(program::Program& program, const plan::Plan& plan, std::string_v
                  {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)});
 }
 
+std::string star_lane(program::Move move, int server) {
+  const bool in = move == program::Move::reduce || move == program::Move::gather;
+  return on_server(in ? "push" : "pull", server);
+}
+
 program::Collective star(program::Program& program, const plan::Plan& plan, program::Move move,
                          int server, int kinds) {
-  const char* what = move == program::Move::reduce ? "push" : "pull";
-  return {.channel = star_channel(program, plan, on_server(what, server), server),
+  return {.channel = star_channel(program, plan, star_lane(move, server), server),
           .move = move,
           .algorithm = program::Algorithm::direct,
           .root = static_cast<Id>(kinds + server)};

@@ -21,8 +21,10 @@ std::string on_server(std::string_view what, int server);
 /// The channel between one server and each `stride`-th worker from `first` on.
 Id star_channel(program::Program& program, const plan::Plan& plan, std::string_view name,
                 int server, int first = 0, int stride = 1);
-/// A reduce from all workers to a server, or a broadcast from it to them, by direct messages.
-/// `kinds`: the roles of workers, which come before those of servers.
+/// The lane, and the name of the channel, of moves to a server (push.N), or from it (pull.N).
+std::string star_lane(program::Move move, int server);
+/// A reduce or a gather from all workers to a server, or a broadcast or a scatter from it to them,
+/// by direct messages. `kinds`: the roles of workers, which come before those of servers.
 program::Collective star(program::Program& program, const plan::Plan& plan, program::Move move,
                          int server, int kinds);
 

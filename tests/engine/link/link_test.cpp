@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/methods/passes/passes.h"
 #include "tests/message_of.h"
 
 namespace rehearse::link {
@@ -172,6 +173,51 @@ TEST(Linker, TakesAnAllToAllThatLeavesAShard) {
               HasSubstr("in equal parts: 8 and 2 elements, 2 members"));
   EXPECT_THAT(with("%2 dp all_to_all dp source<G/partial(dp) target>G/shard(dp) after %1\n"),
               HasSubstr("does not work in place"));
+}
+
+// Ranks 0 and 1 are clients, rank 2 is their server. The tensor has a part for each of the three.
+TEST(Linker, GathersAndScattersMovePartsBetweenARootAndTheOthers) {
+  struct Ops {
+    std::string up = "star gather star root=server source<A/own(dp)";
+    std::string down = "star scatter star root=server target>B/own(dp)";
+    int all = 12;  // bytes that the root has of the gathered tensor
+  };
+  const auto with = [](const Ops& ops) {
+    const auto storage = [](const std::string& name, int elements) {
+      const std::string size = std::to_string(elements);
+      return "storage " + name + " buffer u8 " + size + " indices=1 versions=1\nview " + name +
+             " " + name + " 0 " + size + "\n";
+    };
+    const std::string text =
+        "rehearse-program 1\nmethod test\nmesh dp=2\nworld 3\n"
+        "channel star sequence axes=g1 colour=0,0,0\n"
+        "role client ranks=0-1\nrole server ranks=2\n"
+        "begin client\nlane work in_order\nlane star in_order\n" +
+        storage("A", 4) + storage("B", 6) + "%0 work pause seconds=0 target>A/own(dp)\n%1 " +
+        ops.up + " after %0\n%2 " + ops.down +
+        "\n%3 work pause seconds=0 source<B/own(dp) after %2\nend\n"
+        "begin server\nlane work in_order\nlane star in_order\n" +
+        storage("all", ops.all) + storage("answers", 18) +
+        "%0 star gather star root=server target>all\n"
+        "%1 work pause seconds=0 source<all target>answers after %0\n"
+        "%2 star scatter star root=server source<answers after %1\nend\n";
+    return test::message_of<ProgramError>([&] {
+      program::Program program = program::parse_program(text);
+      for (program::Role& role : program.roles)
+        for (program::Op& op : role.ops) op.after.clear();
+      link(methods::infer_waits({std::move(program)}));
+    });
+  };
+  EXPECT_EQ(with({}), "no error");
+  EXPECT_THAT(with({.up = "star gather star source<A/own(dp)"}),
+              HasSubstr("a gather needs a root"));
+  EXPECT_THAT(with({.down = "star scatter star root=server target>B/own(dp) source<A/own(dp)"}),
+              HasSubstr("from its root, which alone has a source"));
+  EXPECT_THAT(with({.all = 13}), HasSubstr("13 elements are no 3 equal parts"));
+  EXPECT_THAT(with({.all = 18}), AllOf(HasSubstr("do not agree"), HasSubstr("gather of 12 u8"),
+                                       HasSubstr("of 18 u8")));
+  EXPECT_THAT(with({.up = "star gather star root=client source<A/own(dp)"}),
+              HasSubstr("which alone has a target"));
 }
 
 TEST(Linker, RefusesARace) {

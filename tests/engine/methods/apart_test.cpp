@@ -6,8 +6,9 @@
 #include <numeric>
 #include <set>
 
-#include "engine/base/errors.h"
+#include "engine/base/refusal.h"
 #include "engine/link/link.h"
+#include "engine/methods/lowering/secure_sum.h"
 #include "engine/methods/strategy.h"
 #include "tests/engine/sent_bytes.h"
 #include "tests/message_of.h"
@@ -53,6 +54,51 @@ TEST(Apart, NothingIsSentBetweenExchanges) {
         }
       EXPECT_GT(exchanges, 0);
     }
+}
+
+// The messages are those of engine/secure, to the byte, and pass between clients and server alone.
+TEST(Apart, ASecureSumSendsTheBytesOfItsRounds) {
+  for (const plan::SecureSum secure :
+       {plan::SecureSum{.on = true}, {.on = true, .neighbours = 2, .threshold = 2}}) {
+    plan::Plan plan = plan_of("fedavg", 5, {.local_steps = 7, .secure = secure});
+    std::int64_t elements = 0;
+    const link::LinkedProgram linked = link::link(compile(plan, tiny()));
+    for (const program::Storage& storage : linked.program.roles.back().storages)
+      if (storage.name.starts_with("levels.")) elements += storage.elements;
+    EXPECT_EQ(elements, model::parameters_of(tiny()));
+    plan.mesh.servers = 1;
+    const secure::Leaving nobody(5, secure::rounds);
+    std::int64_t all = 0;
+    for (const secure::ClientTraffic& client :
+         secure::traffic_of(secure_group(plan, elements), nobody))
+      for (std::size_t round = 0; round < secure::rounds; ++round)
+        all += client.up[round] + client.down[round];
+    EXPECT_EQ(test::sent_bytes(linked, 6), all);
+    EXPECT_EQ(test::sent_bytes(linked, 5), 0);
+  }
+}
+
+TEST(Apart, ASecureSumIsRefusedWhereItProtectsNothing) {
+  const auto said = [](const plan::Plan& plan) {
+    return test::message_of<Refused>([&] { prepare(plan, tiny()); });
+  };
+  const auto with = [](const plan::SecureSum& secure, int dp = 5) {
+    return plan_of("fedavg", dp, {.secure = secure});
+  };
+  EXPECT_EQ(said(with({.on = true})), "no error");
+  EXPECT_THAT(said(with({.on = true}, 2)), testing::HasSubstr("method.dp: 2"));
+  EXPECT_THAT(said(with({.neighbours = 2})), testing::HasSubstr("method.secure: false"));
+  EXPECT_THAT(said(with({.on = true, .neighbours = 3})),
+              testing::HasSubstr("method.neighbours: 3: a ring has equally many on both sides"));
+  EXPECT_THAT(said(with({.on = true, .threshold = 2})),
+              testing::HasSubstr("method.threshold: 2: must be from 3 to 5"));
+  EXPECT_THAT(said(with({.on = true, .levels = 1 << 30})),
+              testing::HasSubstr("method.levels: 1073741824: must be from 2 to 858993460"));
+  plan::Plan plan = with({.on = true});
+  plan.mesh.servers = 2;
+  EXPECT_THAT(said(plan), testing::HasSubstr("method.servers: 2: one server makes a secure sum"));
+  EXPECT_THAT(said(plan_of("diloco", 3, {.secure = {.on = true}})),
+              testing::HasSubstr("no server sums its weights in secret, as that of fedavg can"));
 }
 
 TEST(Apart, DefaultsAreThoseOfTheSources) {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <span>
 
 #include "engine/link/link.h"
-#include "engine/secure/round_program.h"
+#include "engine/methods/lowering/secure_round.h"
 #include "tests/engine/secure/secure_round.h"
 #include "tests/engine/sent_bytes.h"
 #include "tests/message_of.h"
@@ -65,7 +67,23 @@ void check(const Group& group, const Leaving& leaving) {
     for (std::size_t round = 0; round < rounds; ++round)
       all += foretold[id].up[round] + foretold[id].down[round];
   }
-  EXPECT_EQ(test::sent_bytes(link::link(round_program(group, leaving))), all);
+  EXPECT_EQ(test::sent_bytes(link::link(methods::secure_round(group, leaving))), all);
+}
+
+// Masks that are added and taken out piece by piece, at any place, are those of the whole.
+TEST(SecureSum, MayBeMadeInPieces) {
+  const Key key = random_secret_number();
+  std::vector<std::uint32_t> whole(5000);
+  add_mask(whole, key, false);
+  EXPECT_GT(std::set(whole.begin(), whole.end()).size(), 4990U);
+  std::vector<std::uint32_t> pieces = whole;
+  std::size_t at = 0;
+  for (const std::size_t size : {1U, 15U, 16U, 17U, 1023U, 1024U, 1025U, 0U, 1879U}) {
+    add_mask(std::span(pieces).subspan(at, size), key, true, static_cast<std::int64_t>(at));
+    at += size;
+  }
+  ASSERT_EQ(at, whole.size());
+  EXPECT_EQ(pieces, std::vector<std::uint32_t>(whole.size(), 0));
 }
 
 TEST(SecureSum, IsTheSumInTheClear) {

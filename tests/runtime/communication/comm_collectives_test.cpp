@@ -110,8 +110,11 @@ void check(Communicator& group, const Case& c) {
       gathered.push_back(value(r, i));
     }
   }
-  const bool gather = spec.move == program::Move::all_gather;
-  const bool scatter = spec.move == program::Move::reduce_scatter;
+  // Whether the source, and whether the target, is this member's part alone.
+  const bool root = me == spec.root;
+  const bool gather = spec.move == program::Move::all_gather || spec.move == program::Move::gather;
+  const bool scatter =
+      spec.move == program::Move::reduce_scatter || spec.move == program::Move::scatter;
   std::vector<double> exchanged;  // own part of every member's tensor, in their order
   for (int r = 0; r < n; ++r)
     for (std::int64_t i = begin; i < end; ++i) exchanged.push_back(value(r, i));
@@ -159,7 +162,13 @@ void check(Communicator& group, const Case& c) {
       require(holds(of_root), name_of(c));
       break;
     case program::Move::reduce:
-      require(me != spec.root || holds(sum), name_of(c));
+      require(!root || holds(sum), name_of(c));
+      break;
+    case program::Move::gather:
+      require(!root || holds(gathered), name_of(c));
+      break;
+    case program::Move::scatter:
+      require(holds(part_of(of_root)), name_of(c));
       break;
   }
   if (!c.in_place && !spec.consume && !gather) {
@@ -188,7 +197,7 @@ std::string every_case(const Environment& environment, job::Transport transport)
     for (const program::Move move :
          {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,
           program::Move::broadcast, program::Move::reduce, program::Move::all_to_all,
-          program::Move::rotate}) {
+          program::Move::rotate, program::Move::gather, program::Move::scatter}) {
       for (const program::Algorithm algorithm :
            {program::Algorithm::automatic, program::Algorithm::ring,
             program::Algorithm::double_tree, program::Algorithm::halving_doubling,
@@ -206,8 +215,7 @@ std::string every_case(const Environment& environment, job::Transport transport)
                          .elements = elements,
                          .consume = kind == 2},
                         kind == 1};
-              const bool rooted = move == program::Move::broadcast || move == program::Move::reduce;
-              if (rooted) c.spec.root = (static_cast<int>(elements) + kind) % n;
+              if (has_root(move)) c.spec.root = (static_cast<int>(elements) + kind) % n;
               if (move == program::Move::rotate) {
                 if (c.in_place) continue;
                 c.spec.root = n == 1 ? 0 : 1 + (static_cast<int>(elements) + kind) % (n - 1);
@@ -242,8 +250,8 @@ TEST_P(Collectives, EveryMoveByEveryAlgorithm) {
     EXPECT_EQ(rank.status, 0) << rank.text;
     // Five moves by seven algorithms, without six pairs: double_tree and in_network have no
     // reduce_scatter and no all_gather, halving_doubling no broadcast and no reduce. An all_to_all
-    // is automatic or direct and never in place, and so is a rotate.
-    EXPECT_EQ(rank.text, std::to_string((5 * 7 - 6) * 5 * 3 * 3 + 2 * 2 * 5 * 3 * 2));
+    // is automatic or direct and never in place, and so is a rotate. Gather and scatter are direct.
+    EXPECT_EQ(rank.text, std::to_string((5 * 7 - 6 + 2 * 2) * 5 * 3 * 3 + 2 * 2 * 5 * 3 * 2));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Comm, Collectives,

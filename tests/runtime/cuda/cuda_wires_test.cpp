@@ -71,6 +71,8 @@ TEST(CudaWires, EveryMove) {
   EXPECT_EQ(text_of(collective(2, Move::all_gather, 4, 0)), "[0 1 100 101] [0 1 100 101] ");
   EXPECT_EQ(text_of(collective(2, Move::all_gather, 3, 0)), "[0 100 101] [0 100 101] ");
   EXPECT_EQ(text_of(collective(3, Move::all_to_all, 3, 0)), "[0 100 200] [1 101 201] [2 102 202] ");
+  EXPECT_EQ(text_of(collective(3, Move::gather, 3, 1)), "[-1 -1 -1] [0 100 200] [-1 -1 -1] ");
+  EXPECT_EQ(text_of(collective(3, Move::scatter, 3, 2)), "[200 -1 -1] [201 -1 -1] [202 -1 -1] ");
   EXPECT_EQ(text_of(collective(3, Move::rotate, 2, 1)), "[200 201] [0 1] [100 101] ");
 }
 

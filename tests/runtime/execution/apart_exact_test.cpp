@@ -14,6 +14,10 @@ namespace rehearse::runtime {
 namespace {
 
 constexpr double tolerance = 1e-5;
+/// A secure sum whose rounding is below the tolerance.
+constexpr plan::SecureSum finely{.on = true, .clipping_range = 2, .levels = 1 << 30};
+constexpr plan::SecureSum near{
+    .on = true, .neighbours = 2, .threshold = 3, .clipping_range = 2, .levels = 1 << 29};
 
 struct Case {
   std::string name = {};
@@ -86,6 +90,22 @@ INSTANTIATE_TEST_SUITE_P(
           .mesh = {.dp = 3, .servers = 2},
           .schedule = {.global_batch = 16, .micro_batches = 2, .shares = {1, 2, 5}},
           .exchange = {.averaging = {.local_steps = 4, .deadline = Seconds(3600)}}}},
+        {"fedavg_secure",
+         {.method = "fedavg",
+          .mesh = {.dp = 3},
+          .schedule = {.global_batch = 16, .micro_batches = 2, .shares = {1, 2, 5}},
+          .exchange = {.averaging = {.local_steps = 4, .secure = finely}}}},
+        {"fedavg_secure_with_neighbours",
+         {.method = "fedavg",
+          .mesh = {.dp = 4},
+          .schedule = {.global_batch = 8},
+          .exchange = {.averaging = {.local_steps = 3, .secure = near}}}},
+        {"fedavg_secure_in_time",
+         {.method = "fedavg",
+          .mesh = {.dp = 3},
+          .schedule = {.global_batch = 8, .shares = {1, 2, 5}},
+          .exchange =
+              {.averaging = {.local_steps = 4, .deadline = Seconds(3600), .secure = finely}}}},
         {"fedavg_of_masked_labels", {.method = "fedavg", .mesh = {.dp = 2}}, "bert-tiny"},
         {"d_psgd_ring_2", {.method = "d-psgd", .mesh = {.dp = 2}}},
         {"d_psgd_ring_3", {.method = "d-psgd", .mesh = {.dp = 3}, .schedule = {.global_batch = 9}}},
@@ -143,6 +163,37 @@ TEST(ApartRuns, FederatedSgdIsDdp) {
   const auto ddp = weights("ddp", one), federated = weights("fedavg", other);
   if (HasFailure()) return;
   EXPECT_LE(worst_difference(federated, ddp).first, tolerance);
+}
+
+// Numbers beyond the range are clipped, and few levels round coarsely: both are in the weights.
+TEST(ApartRuns, ASecureSumRoundsAndClips) {
+  const ScratchFolder data;
+  write_data(data);
+  const auto weights = [&](plan::SecureSum secure, const ScratchFolder& out) {
+    plan::Plan plan{.method = "fedavg",
+                    .mesh = {.dp = 3},
+                    .schedule = {.global_batch = 9},
+                    .exchange = {.averaging = {.local_steps = 2, .secure = secure}}};
+    job::Job job = small_job(plan, data.path(), out.path());
+    job.train.steps = 2;
+    return weights_of(train_in_processes(job).checkpoint, job.model);
+  };
+  const ScratchFolder one, other, third;
+  const auto clipped = weights({.on = true, .clipping_range = 0.125}, one);
+  const auto coarse = weights({.on = true, .clipping_range = 2, .levels = 257}, other);
+  const auto clear = weights({}, third);
+  if (HasFailure()) return;
+  bool clips = false;
+  for (const auto& [name, weight] : clear) {
+    const at::Tensor inside = weight.clamp(-0.125, 0.125);
+    clips |= !inside.equal(weight);
+    EXPECT_LE((clipped.at(name) - inside).abs().max().item<double>(), 1e-6) << name;
+    // The mean of three levels, which are 4 / 256 apart.
+    const at::Tensor steps = (coarse.at(name) + 2) * (3 * 64);
+    EXPECT_LE((steps - steps.round()).abs().max().item<double>(), 1e-3) << name;
+    EXPECT_LE((coarse.at(name) - weight).abs().max().item<double>(), 1.0 / 128 + 1e-6) << name;
+  }
+  EXPECT_TRUE(clips);
 }
 
 // A disturbance slows one client down, so that it is late in every round and gives it up. Whoever

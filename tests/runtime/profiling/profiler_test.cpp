@@ -70,7 +70,8 @@ TEST_P(Profiler, MeasuresEveryPieceWithAllRanksAtOnce) {
         program::KernelKind::scatter_add, program::KernelKind::cast, program::KernelKind::observe,
         program::KernelKind::quantise, program::KernelKind::dequantise, program::KernelKind::weigh,
         program::KernelKind::drift, program::KernelKind::outer_step, program::KernelKind::mix,
-        program::KernelKind::momentum, program::KernelKind::draw})
+        program::KernelKind::momentum, program::KernelKind::draw, program::KernelKind::mask,
+        program::KernelKind::unmask})
     EXPECT_GT(profile.kernel_seconds(work, 1 << 20, kind).value_or(0), 0) << static_cast<int>(work);
   for (const program::Move move :
        {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,

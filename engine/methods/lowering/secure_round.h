@@ -9,10 +9,10 @@
 #include "engine/program/program.h"
 #include "engine/secure/group.h"
 
-namespace rehearse::secure {
+namespace rehearse::methods {
 
 /// `mask_rate`: bytes of masks that a rank makes and adds in a second; 0: masks take no time.
-program::Program round_program(const Group& group, const Leaving& leaving,
-                               BytesPerSecond mask_rate = BytesPerSecond(0));
+program::Program secure_round(const secure::Group& group, const secure::Leaving& leaving,
+                              BytesPerSecond mask_rate = BytesPerSecond(0));
 
-}  // namespace rehearse::secure
+}  // namespace rehearse::methods

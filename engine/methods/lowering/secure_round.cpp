@@ -1,4 +1,4 @@
-#include "engine/secure/round_program.h"
+#include "engine/methods/lowering/secure_round.h"
 
 #include <fmt/format.h>
 
@@ -7,23 +7,24 @@
 #include "engine/methods/passes/passes.h"
 #include "engine/program/role_builder.h"
 
-namespace rehearse::secure {
+namespace rehearse::methods {
 namespace {
 
 using program::Mode;
 using program::Slot;
 
 /// The view of a message in a role.
-Id message(program::RoleBuilder& role, const std::string& name, std::int64_t bytes) {
+Id message_view(program::RoleBuilder& role, const std::string& name, std::int64_t bytes) {
   return role.storage({.name = name, .dtype = program::DType::u8, .elements = bytes});
 }
 
-class Writer {
+class SecureRoundWriter {
  public:
-  Writer(const Group& group, const Leaving& leaving, BytesPerSecond mask_rate)
+  SecureRoundWriter(const secure::Group& group, const secure::Leaving& leaving,
+                    BytesPerSecond mask_rate)
       : group_(group),
         leaving_(leaving),
-        traffic_(traffic_of(group, leaving)),
+        traffic_(secure::traffic_of(group, leaving)),
         mask_rate_(mask_rate.value),
         server_("server", {static_cast<Id>(leaving.size())}) {
     const int ranks = static_cast<int>(leaving.size()) + 1;
@@ -34,9 +35,9 @@ class Writer {
 
   program::Program run() {
     for (Id client = 0; client < leaving_.size(); ++client) write_client(client);
-    for (int round = 0; round < rounds; ++round) serve(round);
+    for (int round = 0; round < secure::rounds; ++round) serve(round);
     program_.roles.push_back(server_.take());
-    return methods::infer_waits({std::move(program_)});
+    return infer_waits({std::move(program_)});
   }
 
  private:
@@ -52,24 +53,26 @@ class Writer {
 
   void write_client(Id client) {
     program::RoleBuilder role(fmt::format("client{}", client), {client});
-    const ClientTraffic& bytes = traffic_[client];
+    const secure::ClientTraffic& bytes = traffic_[client];
     const Id server = static_cast<Id>(leaving_.size());
     Id answer = none;
     const auto read_answer = [&] { return program::ref(answer, Slot::source, Mode::read); };
-    for (int round = 0; round < std::min(rounds, leaving_[client]); ++round) {
+    for (int round = 0; round < std::min(secure::rounds, leaving_[client]); ++round) {
       const auto at = static_cast<std::size_t>(round);
-      const Id sent = message(role, fmt::format("up{}", round), bytes.up[at]);
+      const Id sent = message_view(role, fmt::format("up{}", round), bytes.up[at]);
       std::vector<program::Ref> refs;
       if (answer != none) refs.push_back(read_answer());
       refs.push_back(program::ref(sent, Slot::target, Mode::write));
-      const bool masks = static_cast<Round>(round) == Round::mask;
-      role.op("work",
-              program::Pause{
-                  .seconds = masks ? seconds(1 + near(client, static_cast<int>(Round::share))) : 0},
-              std::move(refs));
+      const bool masks = static_cast<secure::Round>(round) == secure::Round::mask;
+      role.op(
+          "work",
+          program::Pause{
+              .seconds =
+                  masks ? seconds(1 + near(client, static_cast<int>(secure::Round::share))) : 0},
+          std::move(refs));
       role.op("to_server", program::Send{.channel = up_, .peer = server},
               {program::ref(sent, Slot::source, Mode::read)});
-      answer = message(role, fmt::format("down{}", round), bytes.down[at]);
+      answer = message_view(role, fmt::format("down{}", round), bytes.down[at]);
       role.op("from_server", program::Recv{.channel = down_, .peer = server},
               {program::ref(answer, Slot::target, Mode::write)});
     }
@@ -80,22 +83,22 @@ class Writer {
 
   void serve(int round) {
     const auto at = static_cast<std::size_t>(round);
-    const std::vector<Id> here = senders(leaving_, round);
+    const std::vector<Id> here = secure::senders(leaving_, round);
     std::vector<program::Ref> refs;
     for (const Id client : here) {
       const Id got =
-          message(server_, fmt::format("up{}.{}", round, client), traffic_[client].up[at]);
+          message_view(server_, fmt::format("up{}.{}", round, client), traffic_[client].up[at]);
       server_.op(fmt::format("from.{}", client), program::Recv{.channel = up_, .peer = client},
                  {program::ref(got, Slot::target, Mode::write)});
       refs.push_back(program::ref(got, Slot::source, Mode::read));
     }
     std::vector<Id> answers;
     for (const Id client : here) {
-      answers.push_back(
-          message(server_, fmt::format("down{}.{}", round, client), traffic_[client].down[at]));
+      answers.push_back(message_view(server_, fmt::format("down{}.{}", round, client),
+                                     traffic_[client].down[at]));
       refs.push_back(program::ref(answers.back(), Slot::target, Mode::write));
     }
-    const bool unmasks = static_cast<Round>(round) == Round::unmask;
+    const bool unmasks = static_cast<secure::Round>(round) == secure::Round::unmask;
     server_.op("work", program::Pause{.seconds = unmasks ? seconds(opened_masks()) : 0},
                std::move(refs));
     for (std::size_t i = 0; i < here.size(); ++i)
@@ -105,16 +108,16 @@ class Writer {
 
   /// The masks that the server takes out of the sum.
   std::int64_t opened_masks() const {
-    constexpr int mask = static_cast<int>(Round::mask);
-    auto out = static_cast<std::int64_t>(senders(leaving_, mask).size());
+    constexpr int mask = static_cast<int>(secure::Round::mask);
+    auto out = static_cast<std::int64_t>(secure::senders(leaving_, mask).size());
     for (Id client = 0; client < leaving_.size(); ++client)
       if (leaving_[client] == mask) out += near(client, mask);
     return out;
   }
 
-  const Group& group_;
-  const Leaving& leaving_;
-  std::vector<ClientTraffic> traffic_;
+  const secure::Group& group_;
+  const secure::Leaving& leaving_;
+  std::vector<secure::ClientTraffic> traffic_;
   double mask_rate_ = 0;
   program::Program program_ = {};
   Id up_ = none, down_ = none;
@@ -123,9 +126,9 @@ class Writer {
 
 }  // namespace
 
-program::Program round_program(const Group& group, const Leaving& leaving,
-                               BytesPerSecond mask_rate) {
-  return Writer(group, leaving, mask_rate).run();
+program::Program secure_round(const secure::Group& group, const secure::Leaving& leaving,
+                              BytesPerSecond mask_rate) {
+  return SecureRoundWriter(group, leaving, mask_rate).run();
 }
 
-}  // namespace rehearse::secure
+}  // namespace rehearse::methods
