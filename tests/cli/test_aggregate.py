@@ -109,11 +109,11 @@ class Aggregate(CliTestCase):
             "train.global_batch=18",
             says=['"method.secure": true', "fedavg"],
         )
-        refused("--threshold", 4, says=["method.threshold: 4", "from 5 to 8"])
-        refused("--neighbours", 3, says=["method.neighbours: 3", "nearest: 2"])
+        refused("--threshold", 4, says=['"method.threshold": 4', "from 5 to 8"])
+        refused("--neighbours", 3, says=['"method.neighbours": 3', "nearest: 2"])
         refused("--levels", 1 << 30, says=["method.levels", "536870912"])
         refused("--clip", 0, says=["method.clipping_range", "above 0"])
-        refused("--clip", "1e31", says=["method.clipping_range: 1e+31", "at most 1e30"])
+        refused("--clip", "1e31", says=['"method.clipping_range": 1e+31', "at most 1e30"])
         refused("--levels", "-1", says=["method.levels"])
         refused("--neighbours", "-2", says=["method.neighbours"])
         refused("--drop", "9", says=["--drop 9", "last client is 7"])
