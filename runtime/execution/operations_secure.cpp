@@ -2,7 +2,6 @@
 #include <cstring>
 #include <optional>
 
-#include "engine/link/workspace.h"
 #include "engine/secure/client.h"
 #include "engine/secure/server.h"
 #include "runtime/execution/prepared.h"
@@ -17,22 +16,17 @@ struct Operations::SecureSide {
 };
 
 void Operations::prepare_secure() {
-  const auto* const client = [&]() -> const program::Role* {
-    for (const program::Role& role : program_.roles)
-      for (const program::Op& op : role.ops)
-        if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
-            kernel != nullptr && kernel->kind == program::KernelKind::mask)
-          return &role;
-    return nullptr;
-  }();
-  if (client == nullptr) throw ProgramError("a secure sum to which nobody adds");
   std::int64_t clients = 0, elements = 0;
-  for (const program::Role& role : program_.roles)
-    if (!link::samples_of(role).empty()) clients += static_cast<std::int64_t>(role.ranks.size());
-  for (const program::Op& op : client->ops)
-    if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
-        kernel != nullptr && kernel->kind == program::KernelKind::mask)
-      elements += elements_of(program_, *client, *find(op, program::Slot::target));
+  for (const program::Role& role : program_.roles) {
+    std::int64_t masked = 0;
+    for (const program::Op& op : role.ops)
+      if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
+          kernel != nullptr && kernel->kind == program::KernelKind::mask)
+        masked += elements_of(program_, role, *find(op, program::Slot::target));
+    if (masked == 0) continue;
+    clients += static_cast<std::int64_t>(role.ranks.size());
+    elements = masked;
+  }
   const program::SecureSum& wanted = program_.secure;
   secure_ = std::make_shared<SecureSide>();
   secure_->group = secure::group_of({.clients = static_cast<int>(clients),
