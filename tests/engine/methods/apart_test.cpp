@@ -78,6 +78,31 @@ TEST(Apart, ASecureSumSendsTheBytesOfItsRounds) {
   }
 }
 
+// Nothing that a client sends holds its numbers in the clear: only what kernels of the secure sum
+// have written goes to the server, and with a deadline whether the client is in time.
+TEST(Apart, OnlyMaskedNumbersLeaveAClient) {
+  for (const bool late : {false, true}) {
+    plan::Averaging averaging{.local_steps = 3, .secure = {.on = true}};
+    if (late) averaging.deadline = Seconds(1);
+    const program::Program p = compile(plan_of("fedavg", 4, averaging), tiny());
+    EXPECT_EQ(to_text(program::parse_program(to_text(p))), to_text(p));
+    const program::Role& client = p.roles.front();
+    std::set<Id> hidden, in_the_clear;
+    for (const program::Op& op : client.ops)
+      if (const auto* kernel = std::get_if<program::Kernel>(&op.work);
+          kernel != nullptr && sums_securely(kernel->kind))
+        hidden.insert(find(op, program::Slot::target)->view);
+    std::size_t sent = 0;
+    for (const program::Op& op : client.ops)
+      if (std::holds_alternative<program::Collective>(op.work))
+        if (const program::Ref* source = find(op, program::Slot::source))
+          (hidden.contains(source->view) ? sent : (in_the_clear.insert(source->view), sent))++;
+    EXPECT_GE(sent, 4U);
+    for (const Id view : in_the_clear) EXPECT_EQ(client.views[view].name, "share");
+    EXPECT_EQ(in_the_clear.size(), late ? 1U : 0U);
+  }
+}
+
 TEST(Apart, ASecureSumIsRefusedWhereItProtectsNothing) {
   const auto said = [](const plan::Plan& plan) {
     return test::message_of<Refused>([&] { prepare(plan, tiny()); });

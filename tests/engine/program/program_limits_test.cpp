@@ -84,6 +84,33 @@ TEST(ProgramText, RefusesRoundsThatARankCannotGiveUp) {
               HasSubstr("the target of in_time is one f32"));
 }
 
+TEST(ProgramText, RefusesOperandsThatAreNoneOfASecureSum) {
+  const auto with = [](const std::string& secure, const std::string& op) {
+    const std::string storages =
+        "storage n state f32 4 indices=1 versions=1\nview n n 0 4\n"
+        "storage m state f32 5 indices=1 versions=1\nview m m 0 5\n"
+        "storage l state i32 4 indices=1 versions=1\nview l l 0 4\n"
+        "storage b state u8 9 indices=1 versions=1\nview b b 0 9\n";
+    return refusal(text_of("mesh dp=2\nworld 2\n" + secure + "role worker ranks=0-1", storages,
+                           "%0 compute " + op + "\n"));
+  };
+  const std::string good = "secure neighbours=2 threshold=2 range=8 levels=257\n";
+  EXPECT_THAT(with("", "mask source<n@1 message<b@1 target>l"),
+              HasSubstr("the program says no secure sum"));
+  EXPECT_THAT(with(good, "mask source<n@1 target>l"), HasSubstr("no message operand"));
+  EXPECT_THAT(with(good, "mask source<n@1 message<b@1 target>n"), HasSubstr("'n' must be i32"));
+  EXPECT_THAT(with(good, "mask source<m@1 message<b@1 target>l"),
+              HasSubstr("as many levels as numbers"));
+  EXPECT_THAT(with(good, "unmask source<n@1 message<b@1 target>n"), HasSubstr("'n' must be i32"));
+  EXPECT_THAT(with(good, "tell_stayed source<n@1 target>b"), HasSubstr("'n' must be i32"));
+  EXPECT_THAT(with(good, "advertise target>l"), HasSubstr("'l' must be u8"));
+  EXPECT_THAT(with(good + good, "advertise target>b"), HasSubstr("the secure sum is said once"));
+  EXPECT_THAT(with("secure neighbours=2 threshold=4 range=8 levels=257\n", "advertise target>b"),
+              HasSubstr("line 5"));
+  EXPECT_THAT(with("secure neighbours=2 threshold=2 range=-1 levels=257\n", "advertise target>b"),
+              HasSubstr("range must be above 0"));
+}
+
 // Fuzzing found these texts: they once led to SIGSEGV, 4.4 GB of memory, or endless loops.
 TEST(ProgramText, RefusesCountsAndRangesByTheirLine) {
   const auto refuses = [](const std::string& world, const std::string& line,
