@@ -61,8 +61,8 @@ std::vector<ClientTraffic> traffic_of(const Group& group, const Leaving& leaving
 inline constexpr std::int64_t id_bytes = 4, key_bytes = 32;
 
 /// Where no profile says it: bytes of masks that a core makes and adds in a second, and how many
-/// masks take as long as to make levels of numbers, or numbers of levels. From `rehearse profile`
-/// on a Xeon with AVX-512, whose rates for the kernels mask and unmask have one mask in them.
+/// masks take as long as to make levels of numbers, or numbers of levels. From bench_secure on a
+/// Xeon with AVX-512. In profiles, the kernels mask and unmask have one mask in them.
 inline constexpr double mask_rate = 1.7e9;
 inline constexpr int masks_of_levels = 2;
 
