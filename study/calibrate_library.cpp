@@ -39,7 +39,7 @@ std::vector<ValidationRow> rows_of(const CalibrationQuestion& question, std::str
   if (move.empty()) move = output.move;
   if (!output.move.empty() && move != output.move)
     throw InputError(
-        fmt::format("--move {}: {} is the output of {}_perf", move, question.data, output.move));
+        fmt::format("--move {}: {} has the times of {}", move, question.data, output.move));
   if (ranks.empty() && output.ranks > 0) ranks = fmt::format("{}", output.ranks);
   std::vector<ValidationRow> out;
   for (const calibration::NcclTime& one : output.times)

@@ -38,10 +38,6 @@ const std::vector<Term> families = {
     {{"gemma"},
      "it comes as gemma-2b and gemma-7b, Gemma 2 as gemma2-2b, gemma2-9b and gemma2-27b, Gemma 3 "
      "as gemma3-1b, gemma3-4b, gemma3-12b and gemma3-27b"},
-    {{"gemma3"},
-     "its text model is read, from a file that has the keys of text_config alone "
-     "(\"gemma3_text\"), and comes as gemma3-4b, gemma3-12b and gemma3-27b; its vision tower is "
-     "not modelled"},
     {{"gemma3n", "gemma4"}, "its layers differ from Gemma 3's, which is read (\"gemma3_text\")"},
     {{"phi"},
      "its attention and feed-forward beside each other, with partial rotary embeddings, are not "

@@ -48,6 +48,13 @@ bool is_count(const std::string& word) {
          std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+/// The name here of what a program of nccl-tests measures.
+std::string move_of(std::string program) {
+  if (program == "alltoall") return "all_to_all";
+  if (program == "sendrecv") return "rotate";
+  return program;
+}
+
 class LineReader {
  public:
   /// `label`: before each piece that the program writes, as of mpirun --tag-output.
@@ -97,7 +104,7 @@ class LineReader {
     // "# Collective test starting: all_reduce_perf"
     const std::string& last = words.back();
     if (words.size() == 5 && words[1] == "Collective" && last.ends_with("_perf"))
-      out_.move = last.substr(0, last.size() - 5);
+      out_.move = move_of(last.substr(0, last.size() - 5));
   }
   double field(const std::vector<std::string>& words, const std::string& column) const {
     const std::size_t at = index_of(columns_, column);

@@ -26,7 +26,7 @@ struct NcclTime {
 };
 
 struct NcclOutput {
-  std::string move = {};  // all_reduce, as newer versions print it; empty: not stated
+  std::string move = {};  // all_reduce; empty: an older version, which does not print it
   int ranks = 0;          // that the file lists; 0: none
   std::vector<NcclTime> times = {};
 };

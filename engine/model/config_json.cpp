@@ -1,5 +1,6 @@
 // Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, Qwen2Config,
-// Qwen3Config, Phi3Config, GemmaConfig, Gemma2Config and Gemma3TextConfig.
+// Qwen3Config, Phi3Config, GemmaConfig, Gemma2Config and Gemma3TextConfig, and the last two's parts
+// of models that also see images (Gemma3Config, Mistral3Config).
 #include "engine/model/config_json.h"
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "engine/base/json_reader.h"
 #include "engine/base/names.h"
@@ -62,6 +64,7 @@ class Keys {
 
 void read_gpt2(Keys& file, ModelSpec& m) {
   m.family = Family::gpt;
+  m.vocab = file.count("vocab_size");
   m.layers = file.count("n_layer");
   m.hidden = file.count("n_embd");
   m.heads = file.count("n_head");
@@ -83,6 +86,7 @@ void read_gpt2(Keys& file, ModelSpec& m) {
 
 void read_bert(Keys& file, ModelSpec& m) {
   m.family = Family::bert;
+  m.vocab = file.count("vocab_size");
   m.layers = file.count("num_hidden_layers");
   m.hidden = file.count("hidden_size");
   m.heads = file.count("num_attention_heads");
@@ -134,8 +138,8 @@ void read_scaling(Keys& rope, const std::string& name, int longest, int first, R
   }
 }
 
-/// What the file says about rotary positions in one object.
-Keys rotary_keys(Keys& file, const std::string& where, const char* key) {
+/// The keys of an object in the file.
+Keys keys_inside(Keys& file, const std::string& where, const char* key) {
   return {file.at(key), fmt::format("{}: {}", where, key)};
 }
 
@@ -159,16 +163,16 @@ void read_rotary(Keys& file, const std::string& where, bool phi, ModelSpec& m) {
   const int first = file.count("original_max_position_embeddings", phi ? 4096 : 0);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!file.has(key)) continue;
-    Keys rope = rotary_keys(file, where, key);
+    Keys rope = keys_inside(file, where, key);
     if (!rope.has("full_attention")) {
       read_frequencies(rope, phi, first, m);
       continue;
     }
     const std::string inside = fmt::format("{}: {}", where, key);
-    Keys global = rotary_keys(rope, inside, "full_attention");
+    Keys global = keys_inside(rope, inside, "full_attention");
     read_frequencies(global, phi, first, m);
     if (!rope.has("sliding_attention")) continue;
-    Keys local = rotary_keys(rope, inside, "sliding_attention");
+    Keys local = keys_inside(rope, inside, "sliding_attention");
     local.must_be("rope_type", {"default"});
     m.local_rope_theta = local.number("rope_theta", m.local_rope_theta);
   }
@@ -234,18 +238,23 @@ void read_gemma2(Keys& file, bool third, ModelSpec& m) {
 /// LLaMA and the models whose layers are LLaMA's with a difference.
 void read_llama(Keys& file, const std::string& where, const std::string& type, ModelSpec& m) {
   m.family = Family::llama;
-  m.layers = file.count("num_hidden_layers");
-  m.hidden = file.count("hidden_size");
-  m.heads = file.count("num_attention_heads");
   const bool third = type == "gemma3_text", second = type == "gemma2" || third,
              gemma = type == "gemma" || second;
+  // The published files of Gemma 3 leave out the sizes that are transformers' defaults.
+  const auto count = [&](const char* key, int in_gemma3) {
+    return third ? file.count(key, in_gemma3) : file.count(key);
+  };
+  m.vocab = count("vocab_size", 262208);
+  m.layers = count("num_hidden_layers", 26);
+  m.hidden = count("hidden_size", 2304);
+  m.heads = count("num_attention_heads", 8);
   m.kv_heads = file.count("num_key_value_heads", type == "mistral" ? 8
                                                  : second          ? 4
                                                  : type == "gemma" ? 16
                                                                    : m.heads);
   m.head_dim = file.count("head_dim", type == "qwen3" ? 128 : gemma ? 256 : 0);
-  m.ffn = file.count("intermediate_size");
-  m.seq_len = file.count("max_position_embeddings");
+  m.ffn = count("intermediate_size", 9216);
+  m.seq_len = count("max_position_embeddings", 131072);
   m.tied = file.truth("tie_word_embeddings", false);
   m.norm_epsilon = file.number("rms_norm_eps", type == "phi3" ? 1e-5 : 1e-6);
   if (!gemma) file.must_be("hidden_act", {"silu"});
@@ -270,6 +279,32 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   }
 }
 
+/// The type of the model that reads text, which is known here. `part`: of a model that also sees
+/// images, whose file has more types and says so in an object of its own.
+std::string known_type(const Keys& file, const std::string& type, bool part) {
+  std::vector<std::string> known = {"gpt2",  "bert", "llama", "mistral", "qwen2",
+                                    "qwen3", "phi3", "gemma", "gemma2",  "gemma3_text"};
+  if (!part) known.insert(known.end(), {"gemma3", "mistral3"});
+  if (std::find(known.begin(), known.end(), type) != known.end()) return type;
+  const std::string note = model_note(type), near = nearest(type, known);
+  file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),
+                        !note.empty()  ? "; " + note
+                        : near.empty() ? ""
+                                       : fmt::format("; did you mean \"{}\"?", near)));
+}
+
+ModelSpec read_text_model(Keys& file, const std::string& where, const std::string& type) {
+  ModelSpec m;
+  if (type == "gpt2")
+    read_gpt2(file, m);
+  else if (type == "bert")
+    read_bert(file, m);
+  else
+    read_llama(file, where, type, m);
+  if (m.seq_len == 0) m.seq_len = m.max_positions;
+  return m;
+}
+
 }  // namespace
 
 ModelSpec read_config_json(const std::string& path) {
@@ -278,23 +313,17 @@ ModelSpec read_config_json(const std::string& path) {
   const Json json = Json::parse(in, nullptr, false);
   if (json.is_discarded()) throw InputError(fmt::format("{}: it is not JSON", path));
   Keys file(json, path);
-  const std::string type = file.text("model_type", "");
-  const std::vector<std::string> known = {"gpt2",  "bert", "llama", "mistral", "qwen2",
-                                          "qwen3", "phi3", "gemma", "gemma2",  "gemma3_text"};
-  if (std::find(known.begin(), known.end(), type) == known.end()) {
-    const std::string note = model_note(type), near = nearest(type, known);
-    file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),
-                          !note.empty()  ? "; " + note
-                          : near.empty() ? ""
-                                         : fmt::format("; did you mean \"{}\"?", near)));
+  std::string type = known_type(file, file.text("model_type", ""), false), where = path;
+  std::optional<Keys> text;
+  if (type == "gemma3" || type == "mistral3") {
+    const char* const key = "text_config";
+    text.emplace(keys_inside(file, path, key));
+    where = fmt::format("{}: {}", path, key);
+    type = text->text("model_type", type == "gemma3" ? "gemma3_text" : "mistral");
+    known_type(*text, type, true);
   }
-  ModelSpec m;
+  ModelSpec m = read_text_model(text ? *text : file, where, type);
   m.name = std::filesystem::absolute(path).lexically_normal().parent_path().filename().string();
-  m.vocab = file.count("vocab_size");
-  if (type == "gpt2") read_gpt2(file, m);
-  if (type == "bert") read_bert(file, m);
-  if (type != "gpt2" && type != "bert") read_llama(file, path, type, m);
-  if (m.seq_len == 0) m.seq_len = m.max_positions;
   return m;
 }
 

@@ -84,10 +84,11 @@ void refuse_extra(const WeightFiles& files, const std::string& path,
     for (const model::TensorSpec& spec : group.tensors)
       for (const std::string& name : outer_names(model, spec.name)) known.insert(name);
   const TiedNames tied = tied_names(model);
+  const std::vector<std::string> heads = outer_names(model, tied.head);
   for (const auto& [name, entry] : files.entries()) {
     if (known.count(name) > 0 || is_beside(model, name)) continue;
     const TensorEntry* const table = files.find(outer_names(model, tied.table));
-    if (!model.tied || name != tied.head || table == nullptr)
+    if (!model.tied || std::ranges::find(heads, name) == heads.end() || table == nullptr)
       throw InputError(
           fmt::format("{}: model {} has no tensor {}, which the file has", path, model.name, name));
     if (!std::equal(entry->data.begin(), entry->data.end(), table->data.begin(), table->data.end()))

@@ -14,6 +14,11 @@ bool ends_with_any(const std::string& name, const auto& endings) {
                      [&](const char* ending) { return name.ends_with(ending); });
 }
 
+bool starts_with_any(const std::string& name, const auto& beginnings) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](const char* beginning) { return name.starts_with(beginning); });
+}
+
 /// Whether the tensor's first dimension is the vocabulary.
 bool vocabulary(const std::string& name) {
   return ends_with_any(name, std::array{"wte.weight", "embed_tokens.weight", "lm_head.weight",
@@ -66,6 +71,14 @@ std::vector<std::string> outer_names(const model::ModelSpec& model, const std::s
   if (const auto part = part_of(model, name))
     return {name.substr(0, name.size() - part->ending.size()) + part->matrix};
   std::vector<std::string> names = {name};
+  // The text model of one that also sees images (Gemma 3, Mistral Small 3.1): as published, and as
+  // transformers names its modules since version 4.52.
+  if (model.family == model::Family::llama) {
+    names.push_back("language_model." + name);
+    const std::string inner = "model.";
+    if (name.starts_with(inner))
+      names.push_back("model.language_model." + name.substr(inner.size()));
+  }
   const std::string prefix = "transformer.";
   // OpenAI's GPT-2 files have no prefix.
   if (model.family == model::Family::gpt && name.starts_with(prefix))
@@ -85,8 +98,11 @@ bool is_beside(const model::ModelSpec& model, const std::string& name) {
     case model::Family::bert:  // next-sentence head, position numbers, a copy of predictions.bias
       return name.starts_with("bert.pooler.") || name.starts_with("cls.seq_relationship.") ||
              name == "bert.embeddings.position_ids" || name == "cls.predictions.decoder.bias";
-    case model::Family::llama:
-      return name.ends_with(".rotary_emb.inv_freq");
+    case model::Family::llama:  // what sees images
+      return name.ends_with(".rotary_emb.inv_freq") ||
+             starts_with_any(
+                 name, std::array{"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                                  "model.multi_modal_projector."});
   }
   return false;
 }

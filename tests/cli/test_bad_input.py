@@ -155,7 +155,6 @@ class Jobs(CliTestCase):
         for kind, says in (
             ("mixtral", "mixture of experts"),
             ("roberta", "positions that begin at 2"),
-            ("gemma3", "text_config"),
             ("gemma3n", "gemma3_text"),
         ):
             config = self.tmp / "config.json"

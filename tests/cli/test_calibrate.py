@@ -271,7 +271,7 @@ class Calibrate(CliTestCase):
         self.refused("calibrate", measured, *NCCL, "--device", "H100", says=["--device H100", "only counts with steps and traces"])
         self.refused("calibrate", measured, *NCCL, "--fit", "ring.LL.bse", says=['mean "ring.LL.base"?'])
         named = self.write("# Collective test starting: all_gather_perf\n" + (self.tmp / "all_reduce.txt").read_text(), "g.txt")
-        self.refused("calibrate", named, *NCCL, "--move", "all_reduce", says=["--move all_reduce", "all_gather_perf"])
+        self.refused("calibrate", named, *NCCL, "--move", "all_reduce", says=["--move all_reduce", "the times of all_gather"])
         empty = self.write("# size count type redop root time\n", "e.txt")
         self.refused("calibrate", empty, *NCCL, says=["no line of a size follows"])
 

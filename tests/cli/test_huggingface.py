@@ -26,6 +26,16 @@ def tensors_of(path):
     return {name: (entry["shape"], body[slice(*entry["data_offsets"])]) for name, entry in header.items()}
 
 
+def write_tensors(path, tensors):
+    """A safetensors file of f32 tensors: shape and bytes by name."""
+    header, at = {}, 0
+    for name, (shape, data) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, data in tensors.values()))
+
+
 class HuggingFace(CliTestCase):
     def model_job(self, name, method="ddp"):
         """A job whose only step sees each window of the recorded stream once, and changes no weight (the rate is too small)."""
@@ -56,6 +66,28 @@ class HuggingFace(CliTestCase):
                     if name != "bert":  # its loss depends on which tokens are masked
                         self.assertAlmostEqual(one["first_loss"] / recorded["loss"], 1, delta=1e-5)
                     self.assertEqual(tensors_of(out), tensors_of(weights))
+
+    def test_the_text_model_of_one_that_sees_images(self):
+        """Its sizes are an object of config.json. Its tensors have a prefix, and those that see images are beside them."""
+        for name, kind, prefix, inner in (
+            ("gemma3", "gemma3", "language_model.", ""),
+            ("mistral", "mistral3", "model.language_model.", "model."),
+        ):
+            with self.subTest(model=name, prefix=prefix):
+                job, recorded = self.model_job(name, "zero3")
+                folder = self.tmp / f"{name}-sees"
+                folder.mkdir()
+                config = json.loads((MODELS / name / "config.json").read_text())
+                (folder / "config.json").write_text(json.dumps({"model_type": kind, "text_config": config, "vision_config": {}}))
+                weights = tensors_of(MODELS / name / "model.safetensors")
+                seen = {prefix + n.removeprefix(inner) if n != "lm_head.weight" else n: tensor for n, tensor in weights.items()}
+                seen |= {inner + "vision_tower.embeddings.weight": ([2, 2], bytes(16)), "multi_modal_projector.bias": ([1], bytes(4))}
+                write_tensors(folder / "model.safetensors", seen)
+                out = self.tmp / f"{name}-seen.safetensors"
+                more = ["--set", f"model.name={folder}/config.json", "--import", folder / "model.safetensors", "--export", out]
+                one = self.json("train", job, "--nproc", "2", *more)
+                self.assertAlmostEqual(one["first_loss"] / recorded["loss"], 1, delta=1e-5)
+                self.assertEqual(tensors_of(out), weights)
 
     def test_weights_of_another_model_are_refused(self):
         job, _ = self.model_job("llama")
@@ -91,7 +123,7 @@ class HuggingFace(CliTestCase):
                 {"model_type": "lama"},
                 [
                     '"model_type" = "lama"',
-                    "gpt2, bert, llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, gemma3_text",
+                    "gpt2, bert, llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, gemma3_text, gemma3, mistral3",
                     'did you mean "llama"?',
                 ],
             ),
@@ -125,6 +157,14 @@ class HuggingFace(CliTestCase):
                 ["sliding_attention", '"rope_type" = "yarn"'],
             ),
             ("gemma3", {"layer_types": ["full_attention", "sliding_attention"]}, ['"layer_types"', "the last one full_attention"]),
+            ("gemma3", {"model_type": "gemma3"}, ['config.json: "text_config" is missing']),
+            ("gemma3", {"model_type": "gemma3", "text_config": {"head_dim": 7}}, ["head_dim = 7"]),
+            ("mistral", {"model_type": "mistral3", "text_config": {}}, ['text_config: "vocab_size" is missing']),
+            (
+                "mistral",
+                {"model_type": "mistral3", "text_config": {"model_type": "mistral3"}},
+                ["text_config", '"model_type" = "mistral3"'],
+            ),
             ("gpt2", {"scale_attn_weights": False}, ['"scale_attn_weights" = false']),
             ("gpt2", {"embd_pdrop": 0.2}, ['"embd_pdrop" = 0.2', '"resid_pdrop" = 0.1']),
             ("bert", {"type_vocab_size": 1}, ['"type_vocab_size" = 1']),

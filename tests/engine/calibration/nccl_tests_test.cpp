@@ -2,8 +2,11 @@
 // comments and logs between the lines, and lines that are refused.
 #include "engine/calibration/nccl_tests.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <utility>
 
 #include "engine/base/errors.h"
 #include "tests/message_of.h"
@@ -60,6 +63,19 @@ TEST(NcclTests, ReadsOldColumnsAndWhichCollective) {
   ASSERT_EQ(found.times.size(), 1U);
   EXPECT_EQ(found.times[0].dtype, program::DType::f16);
   EXPECT_DOUBLE_EQ(found.times[0].seconds, 17.1e-6);
+}
+
+TEST(NcclTests, MovesHaveTheirNamesHere) {
+  for (const auto& [program, move] : {std::pair("alltoall_perf", "all_to_all"),
+                                      {"sendrecv_perf", "rotate"},
+                                      {"scatter_perf", "scatter"}}) {
+    const std::string text = fmt::format(
+        "# Collective test starting: {}\n"
+        "#       size         count      type   redop    root     time   algbw   busbw  #wrong\n"
+        "        1024           256     float    none      -1    28.39    0.04    0.03       0\n",
+        program);
+    EXPECT_EQ(read_nccl_output(text, "new.txt").move, move);
+  }
 }
 
 TEST(NcclTests, SkipsTheLabelsOfALauncher) {

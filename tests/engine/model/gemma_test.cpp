@@ -91,6 +91,16 @@ TEST(Gemma, TheThirdsOlderFilesSayTheSame) {
   EXPECT_EQ(least.global_every, 6);
 }
 
+/// The published files are of a model that also sees images. They leave out what is a default.
+TEST(Gemma, TheThirdsPublishedFileIsTheModelOfItsName) {
+  const std::string path = testing::TempDir() + "/gemma3-4b.json";
+  std::ofstream(path) << R"({"model_type": "gemma3", "vision_config": {"hidden_size": 1152},
+      "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+      "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+      "sliding_window": 1024}})";
+  EXPECT_EQ(job::hash_of(load_model(path, 0)), job::hash_of(load_model("gemma3-4b", 0)));
+}
+
 TEST(Gemma, EverySecondLayerHasNoWindow) {
   const ModelSpec m = load_model("gemma2-2b", 0);
   const double s = 8192, window = 4096, width = 8 * 256;
