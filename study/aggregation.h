@@ -23,7 +23,7 @@ struct AggregationQuestion {
   std::vector<std::string> leaving = {};  // "2" or "2:unmask": who leaves, and before which round
   std::vector<std::string> silent = {};   // the same of who falls silent without a word
   Seconds timeout = Seconds(600);         // for which the server waits for who is silent
-  BytesPerSecond mask_rate = {};          // 0: masks take no time
+  BytesPerSecond mask_rate = BytesPerSecond(secure::mask_rate);
   bool run = false;                       // also really run the round
 };
 

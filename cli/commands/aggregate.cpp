@@ -13,6 +13,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/secure/group.h"
 #include "study/aggregation.h"
 #include "study/load.h"
 #include "study/study.h"
@@ -21,7 +22,8 @@ namespace rehearse::cli {
 namespace {
 
 struct Options {
-  std::string job = {}, fidelity = "fluid", mask_rate = {}, timeout = "10min";
+  std::string job = {}, fidelity = "fluid", timeout = "10min";
+  std::string mask_rate = fmt::format("{}GB/s", secure::mask_rate / 1e9);
   std::string neighbours = {}, threshold = {}, clip = {}, levels = {};
   study::AggregationQuestion question = {};
 };
@@ -29,11 +31,9 @@ struct Options {
 int run_aggregate(const Context& context, const Options& options) {
   study::AggregationQuestion question = options.question;
   question.fidelity = *from_name<study::Fidelity>(options.fidelity);
-  if (!options.mask_rate.empty()) {
-    question.mask_rate = parse_bandwidth(options.mask_rate);
-    if (question.mask_rate.value <= 0)
-      throw InputError(fmt::format("--mask-rate {}: must be above 0", options.mask_rate));
-  }
+  question.mask_rate = parse_bandwidth(options.mask_rate);
+  if (question.mask_rate.value <= 0)
+    throw InputError(fmt::format("--mask-rate {}: must be above 0", options.mask_rate));
   question.timeout = duration_of("--timeout", options.timeout, limits::patience);
   std::vector<std::string> set = context.set;
   set.emplace_back("method.secure=true");
@@ -90,8 +90,9 @@ void add_aggregate(CLI::App& app, Context& context) {
       .type("TIME")
       .shows_default();
   command
-      .option("--mask-rate", options->mask_rate, "Masks that a rank makes in a second, as in 1GB/s")
-      .type("RATE");
+      .option("--mask-rate", options->mask_rate, "Bytes of masks that a rank makes in a second")
+      .type("RATE")
+      .shows_default();
   command.option("--seed", options->question.seed, "Of the order of the ring, and of drawn numbers")
       .type("N")
       .shows_default();

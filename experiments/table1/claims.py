@@ -74,11 +74,11 @@ def fedavg(found):
     rows = named(found["rows"])
     least = min(rows, key=lambda method: rows[method]["clusters"]["paper"]["bytes_per_sample"])
     sent = rows["fedavg"]["clusters"]["paper"]["bytes_per_sample"] / 1e6
-    sums = found["sums"]
+    step = found["secrecy"]
     text = f"It sends {sent:.1f} MB a sample, {'the least' if least == 'fedavg' else 'not the least'} of all; but"
-    text += f" {exposed(found, 'paper')['fedavg']:.0%} of its time is the secure sum, which takes {sums['all neighbours']:.1f} s:"
-    text += f" {sums['without masks']:.1f} s without the making of masks, {sums['8 neighbours']:.1f} s if each client shares masks with"
-    return text + " eight others instead of all."
+    text += f" {exposed(found, 'paper')['fedavg']:.0%} of its time is the secure sum. A step takes {step['all neighbours']:.2f} s,"
+    text += f" {step['8 neighbours']:.2f} s if each client shares masks with eight others instead of all, and"
+    return text + f" {step['in the clear']:.2f} s without masks, in the clear."
 
 
 def failures(found):

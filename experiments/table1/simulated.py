@@ -1,8 +1,5 @@
 """Communication and robustness of Table 1's methods on the paper's cluster and on an ideal one, simulated."""
 
-import os
-import statistics
-
 import study
 
 JOB = "experiments/table2/110m.toml"
@@ -15,11 +12,10 @@ WAYS = {
     "deepspeed": [{"method.name": stage} | offload for stage in ("zero2", "zero3") for offload in ({}, OFFLOAD)],
     "pipedream": [{"method.name": "pipedream-2bw"}],
     "byteps": [{"method.name": "byteps", "method.servers": servers} for servers in (1, 2, 4)],
-    "fedavg": [{"method.name": "fedavg"}],
+    "fedavg": [{"method.name": "fedavg", "method.secure": "true"}],
     "adaptive": [{"method.name": "adaptive"}],
 }
 ROUND = 12  # steps between two sums of fedavg: its default
-MASKED = {"elements": 8_000_000, "clients": 10, "neighbours": (2, 8), "repeats": 3}
 SLOW = "node8"  # it has the slowest devices
 DISTURBED = {
     "slow rank": lambda rank: {"disturb.stragglers": f"[{{rank={rank},factor=2}}]"},
@@ -29,21 +25,6 @@ POLICIES = ("restart", "spare", "shrink", "replica")
 # Failures as on Meta's RSC-2, but one an hour on these twelve nodes.
 FAULTS = {"faults.model": "rsc2-a100", "faults.rate": 600}
 DURATION = "2d"
-
-
-def mask_rate():
-    """Bytes of masks that a core makes in a second: what more neighbours cost in real rounds of secure aggregation on this machine."""
-    job = (JOB, "--set", "method.name=fedavg", "--set", f"cluster.world_size={MASKED['clients'] + 1}")
-    cores = min(MASKED["clients"], len(os.sched_getaffinity(0)))
-    few, many = MASKED["neighbours"]
-
-    def seconds(neighbours):
-        given = ("--run", "--elements", MASKED["elements"], "--neighbours", neighbours)
-        runs = [study.rehearse("aggregate", *job, *given)["run"] for _ in range(MASKED["repeats"])]
-        return statistics.median(run["seconds"] for run in runs)
-
-    masks = 4 * MASKED["elements"] * MASKED["clients"] * (many - few)
-    return masks / cores / (seconds(many) - seconds(few))
 
 
 def step(settings, options):
@@ -62,21 +43,10 @@ def step(settings, options):
     }
 
 
-def secure_sum(settings, options, *more):
-    return study.rehearse("aggregate", JOB, *study.sets(settings), "--fidelity", options.fidelity, *more)
-
-
 def secured(one, settings, options):
-    """A step of fedavg with its share of a secure sum in place of one in the clear. Local steps and the sum follow each other."""
-    found = secure_sum(settings, options, "--mask-rate", f"{options.mask_rate}B/s")
-    exposed = found["seconds"] / ROUND
-    seconds = study.Sample([value - one["exposed_s"] + exposed for value in one["step_time_s"].values])
-    return one | {
-        "step_time_s": seconds,
-        "samples_per_s": one["global_batch"] / seconds.mean,
-        "exposed_s": exposed,
-        "bytes_per_sample": found["bytes"] / ROUND / one["global_batch"],
-    }
+    """A step of fedavg of which all counts as communication that takes longer than the local steps: the masks too."""
+    clear = step(settings | {"method.secure": "false"}, options)
+    return one | {"exposed_s": clear["exposed_s"] + one["step_time_s"].mean - clear["step_time_s"].mean}
 
 
 def run(method, settings, options, name):
@@ -124,11 +94,10 @@ def rows(options):
     return study.in_parallel(lambda method: row(method, options), list(WAYS))
 
 
-def sums(options):
-    """Seconds of one secure sum on the paper's cluster."""
-    settings, masks = WAYS["fedavg"][0], ("--mask-rate", f"{options.mask_rate}B/s")
-    ways = {"all neighbours": masks, "without masks": (), "8 neighbours": (*masks, "--neighbours", 8)}
-    return {way: secure_sum(settings, options, *given)["seconds"] for way, given in ways.items()}
+def secrecy(options):
+    """Seconds of a step of fedavg on the paper's cluster, by what hides the weights of a client."""
+    ways = {"all neighbours": {}, "8 neighbours": {"method.neighbours": 8}, "in the clear": {"method.secure": "false"}}
+    return {way: step(WAYS["fedavg"][0] | keys, options)["step_time_s"].mean for way, keys in ways.items()}
 
 
 def left_clients():

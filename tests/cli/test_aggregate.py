@@ -44,17 +44,19 @@ class Aggregate(CliTestCase):
         self.assertGreater(clipped["run"]["error"], 100 * clipped["error_bound"])
 
     def test_times(self):
-        by_fidelity = {f: self.found("--fidelity", f)["seconds"] for f in ("analytic", "fluid", "chunk")}
+        by_fidelity = {f: self.found("--fidelity", f, "--mask-rate", "1TB/s")["seconds"] for f in ("analytic", "fluid", "chunk")}
         # Only the simulator sees that clients share the server's links.
         self.assertGreater(by_fidelity["fluid"], 2 * by_fidelity["analytic"])
         self.assertAlmostEqual(by_fidelity["chunk"] / by_fidelity["fluid"], 1, delta=0.05)
         plain, dropped = (self.found("--mask-rate", "1MB/s", *drop) for drop in ((), ("--drop", 1)))
         size = 4 * plain["elements"]
         more = [
-            one["rounds"][3]["seconds"] - self.found(*drop)["rounds"][3]["seconds"] for one, drop in ((plain, ()), (dropped, ("--drop", 1)))
+            one["rounds"][3]["seconds"] - self.found("--mask-rate", "2MB/s", *drop)["rounds"][3]["seconds"]
+            for one, drop in ((plain, ()), (dropped, ("--drop", 1)))
         ]
-        self.assertAlmostEqual(more[0], 8 * size / 1e6, places=6)  # eight self masks
-        self.assertAlmostEqual(more[1], 14 * size / 1e6, places=6)  # seven, and seven of the client that left
+        # Numbers of levels take as long as two masks. Half of it is saved.
+        self.assertAlmostEqual(more[0], (8 + 2) / 2 * size / 1e6, places=6)  # eight self masks
+        self.assertAlmostEqual(more[1], (14 + 2) / 2 * size / 1e6, places=6)  # seven, and seven of the client that left
         self.assertLess(self.found("--mask-rate", "1MB/s", "--neighbours", 2)["seconds"], plain["seconds"])
 
     def test_the_job_disturbs_the_round(self):
@@ -68,7 +70,7 @@ class Aggregate(CliTestCase):
             )
             size = 4 * self.found()["elements"]
             self.assertGreater(link, quiet)
-            self.assertAlmostEqual(rank - quiet, 2 * 8 * size / 1e6, delta=0.01 * size / 1e6)  # eight masks, twice more
+            self.assertAlmostEqual(rank - quiet, 2 * (8 + 2) * size / 1e6, delta=0.01 * size / 1e6)  # eight masks and levels, twice more
 
     def test_the_server_waits_for_silent_clients(self):
         plain, dropped = self.found("--drop", 2), self.found("--silent", 2, "--timeout", "90s")

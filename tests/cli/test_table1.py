@@ -68,7 +68,7 @@ class Study(CliTestCase):
         self.assertEqual(simulated.left_clients(), {"clients": 31, "left": 2, "in_the_sum": 30, "exact": True})
 
     def test_communication_and_failures_are_simulated(self):
-        options = argparse.Namespace(seeds=1, fidelity="analytic", output=self.tmp, mask_rate=1e9)
+        options = argparse.Namespace(seeds=1, fidelity="analytic", output=self.tmp)
         fedavg, pipedream = (simulated.row(method, options) for method in ("fedavg", "pipedream"))
         for row in (fedavg, pipedream):
             self.assertEqual(list(row["clusters"]), ["ideal", "paper"])
@@ -79,11 +79,11 @@ class Study(CliTestCase):
         size = 4 * 110650880
         sent = 2 * size * 31 / simulated.ROUND / fedavg["clusters"]["paper"]["global_batch"]
         self.assertAlmostEqual(fedavg["clusters"]["paper"]["bytes_per_sample"] / sent, 1, delta=1e-4)
-        # One self mask and thirty shared ones before it sends, and the server 31 before it answers.
-        sums = simulated.sums(options)
-        masks = (sums["all neighbours"] - sums["without masks"]) / ((31 + 31) * size / 1e9)
+        # Twenty-two masks more before a client sends, at 1.7 GB/s.
+        seconds = simulated.secrecy(options)
+        masks = (seconds["all neighbours"] - seconds["8 neighbours"]) / (22 * size / 1.7e9 / simulated.ROUND)
         self.assertTrue(1 < masks < 1.15)  # jitter: the slowest client
-        self.assertLess(sums["8 neighbours"], sums["all neighbours"])
+        self.assertLess(seconds["in the clear"], seconds["8 neighbours"])
 
 
 class Expected(unittest.TestCase):
@@ -109,6 +109,6 @@ class Expected(unittest.TestCase):
             self.assertEqual(list(differences(now["bytes_per_sample"], then["bytes_per_sample"])), [], name)
 
     def test_the_report_is_made_of_the_numbers(self):
-        options = argparse.Namespace(**{key: self.found[key] for key in ("seeds", "fidelity", "mask_rate", "vocabulary")})
+        options = argparse.Namespace(**{key: self.found[key] for key in ("seeds", "fidelity", "vocabulary")})
         found = self.found | {"rows": study.sampled(self.found["rows"])}
         self.assertEqual(table1.markdown(found, options), (FOLDER / "expected/table1.md").read_text())

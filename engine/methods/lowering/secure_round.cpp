@@ -41,9 +41,11 @@ class SecureRoundWriter {
   }
 
  private:
+  /// Of making masks, and levels of numbers or numbers of levels.
   double seconds(std::int64_t masks) const {
-    return mask_rate_ > 0 ? 4.0 * static_cast<double>(group_.settings.elements * masks) / mask_rate_
-                          : 0;
+    return 4.0 *
+           static_cast<double>(group_.settings.elements * (masks + secure::masks_of_levels)) /
+           mask_rate_;
   }
   /// The neighbours of a client that send in a round.
   std::int64_t near(Id client, int round) const {

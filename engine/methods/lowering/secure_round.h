@@ -1,6 +1,6 @@
 // One round of a secure sum as a program: ranks 0, 1, ... are clients, the last rank is the server.
 // All messages of a client and an answer are transfers of their own, so clients contend for the
-// server's links. Masks take time where a rate is given; all other work takes none.
+// server's links. Masks and levels take time; all other work takes none.
 //
 //   client i   work | to_server | from_server   work.r reads answer r - 1 and makes message r
 //   server     from.i ... | work | to.i ...     work.r reads all messages r and makes the answers
@@ -11,8 +11,8 @@
 
 namespace rehearse::methods {
 
-/// `mask_rate`: bytes of masks that a rank makes and adds in a second; 0: masks take no time.
+/// `mask_rate`: bytes of masks that a rank makes and adds in a second.
 program::Program secure_round(const secure::Group& group, const secure::Leaving& leaving,
-                              BytesPerSecond mask_rate = BytesPerSecond(0));
+                              BytesPerSecond mask_rate = BytesPerSecond(secure::mask_rate));
 
 }  // namespace rehearse::methods
