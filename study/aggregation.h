@@ -24,7 +24,7 @@ struct AggregationQuestion {
   std::vector<std::string> silent = {};   // the same of who falls silent without a word
   Seconds timeout = Seconds(600);         // for which the server waits for who is silent
   BytesPerSecond mask_rate = BytesPerSecond(secure::mask_rate);
-  bool run = false;                       // also really run the round
+  bool run = false;  // also really run the round
 };
 
 struct AggregationRound {

@@ -89,8 +89,7 @@ void add_aggregate(CLI::App& app, Context& context) {
   command.option("--timeout", options->timeout, "For which the server waits for a silent client")
       .type("TIME")
       .shows_default();
-  command
-      .option("--mask-rate", options->mask_rate, "Bytes of masks that a rank makes in a second")
+  command.option("--mask-rate", options->mask_rate, "Bytes of masks that a rank makes in a second")
       .type("RATE")
       .shows_default();
   command.option("--seed", options->question.seed, "Of the order of the ring, and of drawn numbers")

@@ -43,8 +43,7 @@ class SecureRoundWriter {
  private:
   /// Of making masks, and levels of numbers or numbers of levels.
   double seconds(std::int64_t masks) const {
-    return 4.0 *
-           static_cast<double>(group_.settings.elements * (masks + secure::masks_of_levels)) /
+    return 4.0 * static_cast<double>(group_.settings.elements * (masks + secure::masks_of_levels)) /
            mask_rate_;
   }
   /// The neighbours of a client that send in a round.
