@@ -2,6 +2,7 @@
 // tests that stop or kill ranks; processes.h has a simpler version.
 #pragma once
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -31,5 +32,12 @@ std::vector<Ended> run_ranks(int n, const std::function<std::string(const Enviro
 ControlOptions patient();
 /// Short timeouts, after which a silent or stuck rank is found. A busy machine may reach them too.
 ControlOptions impatient();
+
+/// Ranks 0 to n - 1.
+inline std::vector<Id> all_ranks(int n) {
+  std::vector<Id> ranks(static_cast<std::size_t>(n));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 }  // namespace rehearse::runtime

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <stdexcept>
 
 #include "engine/base/errors.h"
@@ -16,12 +15,6 @@
 
 namespace rehearse::runtime {
 namespace {
-
-std::vector<Id> all_ranks(int n) {
-  std::vector<Id> ranks(static_cast<std::size_t>(n));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 void require(bool ok, const std::string& what) {
   if (!ok) throw std::runtime_error("wrong: " + what);
