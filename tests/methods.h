@@ -18,13 +18,6 @@ inline std::vector<std::string> all_methods() {
   return names;
 }
 
-/// Whether the method itself is ZeRO-3, whose weights are gathered segment by segment.
-inline bool gathers_by_segment(const std::string& method) {
-  plan::Plan plan{.method = method};
-  if (auto* defaults = methods::strategy_named(method).defaults) defaults(plan);
-  return plan.exchange.sharding.zero == 3;
-}
-
 /// A method's name as part of a test's name.
 inline std::string method_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;

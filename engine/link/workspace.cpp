@@ -34,6 +34,24 @@ std::int64_t capped_bytes(const model::ModelSpec& model, int samples, std::int64
          std::max(scores * 12 + converted, scores * 8 + converted + tokens * key * element);
 }
 
+/// What the loss holds of the logits for a token, beside what saved_bytes() counts. fused: nothing,
+/// each step overwrites the one before. Forward of the others: the logits, unless they are in a
+/// storage of their own because they were gathered, and what f32 takes. Backward: PyTorch makes the
+/// gradients of the log-softmax's output and of its input; Megatron-LM overwrites the softmax and
+/// converts it.
+std::int64_t loss_bytes(const model::ModelSpec& model, int tp, std::int64_t element,
+                        bool backward) {
+  using software::CrossEntropy;
+  const CrossEntropy form = model.software.cross_entropy;
+  if (form == CrossEntropy::fused) return 0;
+  const std::int64_t columns = loss_columns(model, tp);
+  const std::int64_t converted = form != CrossEntropy::unconverted && element < 4 ? 4 : 0;
+  const bool gathered = model.software.logits == software::Logits::gathered && tp > 1;
+  if (!backward) return columns * ((gathered ? 0 : element) + converted);
+  if (form == CrossEntropy::separate) return columns * (converted > 0 ? element : 0);
+  return 2 * columns * (converted > 0 ? converted : element);
+}
+
 /// Workspace bytes of a part of attention over a divided sequence, `element` bytes an activation.
 std::int64_t part_bytes(const model::ModelSpec& model, const program::Compute& compute,
                         model::TensorSplit split, std::int64_t element) {
@@ -178,7 +196,8 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
         return std::max(activation, tokens * (model.ffn / tp) * element - activation) + masked;
       return held + unread;  // backward works in place
     case model::SegmentKind::head:
-      return half ? activation : held + unread;
+      return std::max(tokens * loss_bytes(model, tp, element, is_backward(pass)),
+                      half ? activation : held + unread);
   }
   return 0;
 }

@@ -177,10 +177,6 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
         fmt::format("must be 1; more: {}",
                     fmt::join(methods_with([](const Combines& c) { return c.interleave; }), ", ")));
   if (plan.schedule.recompute && !can.recompute) refuse("recompute", "true", "must be false");
-  if (plan.schedule.recompute && plan.schedule.recompute_unit == plan::RecomputeUnit::layer &&
-      plan.exchange.sharding.zero == 3)
-    refuse("recompute_unit", "layer",
-           "ZeRO-3 gathers weights segment by segment; must be segment, or zero at most 2");
   if (plan.clip && !can.clip)
     throw Refused(
         {"train.clip",

@@ -153,17 +153,21 @@ void embedding(List& l, const ModelSpec& m, const Sizes& z) {
   if (!m.tied) l.memory_bytes(z.table * z.element);
 }
 
-/// The loss over the logits, (tokens, vocabulary shard).
+/// The loss over the logits, (tokens, loss_columns).
 void cross_entropy(List& l, const Sizes& z, CrossEntropy form) {
   const bool forward = l.forward();
-  const double logits = z.tokens * z.vocab;
+  const double logits = z.tokens * z.loss_columns;
   if (form == CrossEntropy::fused) {
     if (forward) {  // maximum, exponentials in place, their sum, the target's logit
       l.memory_bytes(2 * logits * z.element + 12 * z.tokens, 4);
     } else {  // probabilities to gradients, in place; minus one at the target
-      l.memory(2 * z.vocab, 2);
+      l.memory(2 * z.loss_columns, 2);
     }
     return;
+  }
+  if (form == CrossEntropy::unconverted) {
+    // Log-softmax; backward reads it and the gradient of it.
+    return l.memory((forward ? 2 : 3) * z.loss_columns);
   }
   const double convert = (z.element + 4) * logits;
   if (forward) {

@@ -268,6 +268,17 @@ bool has_window(const ModelSpec& model, int layer) {
          (model.global_every == 0 || layer % model.global_every != model.global_every - 1);
 }
 
+std::int64_t loss_columns(const ModelSpec& model, int tp) {
+  const std::int64_t all = model.outputs > 0 ? model.outputs : model.padded_vocab;
+  return model.software.logits == software::Logits::gathered ? all : all / tp;
+}
+
+std::int64_t loss_numbers(const ModelSpec& model, int tp, std::int64_t element) {
+  constexpr std::int64_t statistics = 3;
+  if (model.software.logits == software::Logits::divided) return statistics;
+  return statistics + (loss_columns(model, tp) / tp * element + 3) / 4;
+}
+
 int attended(const ModelSpec& model, int layer) {
   return has_window(model, layer) ? std::min(model.window, model.seq_len) : model.seq_len;
 }

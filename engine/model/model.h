@@ -164,6 +164,13 @@ double score_scale(const ModelSpec& model);
 bool has_window(const ModelSpec& model, int layer);
 /// The most tokens that a token attends to in a layer. The first layer attends to the fewest.
 int attended(const ModelSpec& model, int layer);
+/// Columns of the logits of which one of `tp` tensor ranks computes the loss: its part of the
+/// vocabulary, or all.
+std::int64_t loss_columns(const ModelSpec& model, int tp);
+/// Numbers in f32 that a tensor rank sends the others for the loss of a token: maximum, sum of
+/// exponentials and the target's logit. With software::Logits::gathered also room for its logits,
+/// `element` bytes each.
+std::int64_t loss_numbers(const ModelSpec& model, int tp, std::int64_t element);
 /// The greatest common divisor of all sizes that tensor parallelism splits: heads, key-value heads,
 /// feed-forward width, padded vocabulary. tp must divide it. 1 with `output_norm`: such a norm
 /// needs the sum over tp, and a segment returns a partial sum.

@@ -62,10 +62,11 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
     case SegmentKind::head:  // norm's output, and what the loss keeps of the logits
       elements = norm;
       bytes = statistics;
-      if (how.cross_entropy == software::CrossEntropy::fused)
-        elements += z.vocab;  // the exponentials, which overwrite the logits
+      if (how.cross_entropy == software::CrossEntropy::fused ||
+          how.cross_entropy == software::CrossEntropy::unconverted)
+        elements += z.loss_columns;  // the exponentials, which overwrite the logits; log-softmax
       else
-        bytes += 4 * z.vocab;                  // the softmax in f32
+        bytes += 4 * z.loss_columns;           // the softmax in f32
       if (z.caps_logits) elements += z.vocab;  // the tanh
       if (z.transform) {  // the transform: input and output of its GELU, output of its norm
         elements += 3 * z.hidden;

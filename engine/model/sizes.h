@@ -7,10 +7,11 @@
 namespace rehearse::model {
 
 /// `element`: bytes of an activation; `table`: elements of the vocabulary shard; `vocab`: outputs
-/// of the head; `transform`: BERT's dense layer before the vocabulary.
+/// of the head; `loss_columns`: those of which a rank computes the loss; `transform`: BERT's dense
+/// layer before the vocabulary.
 struct Sizes {
   double samples = 0, tokens = 0, own_tokens = 0, seq = 0, attended = 0, hidden = 0, heads = 0,
-         query = 0, key = 0, ffn = 0, vocab = 0;
+         query = 0, key = 0, ffn = 0, vocab = 0, loss_columns = 0;
   double element = 0, table = 0;
   bool rms = false, post_norm = false, transform = false, dropout = false, causal = false,
        qkv_bias = false, qk_norm = false, norm_offset = false, output_norm = false,
@@ -31,6 +32,7 @@ struct Sizes {
         key(double(key_width(m)) / split.ranks),
         ffn(double(m.ffn) / split.ranks),
         vocab(double(m.outputs > 0 ? m.outputs : m.padded_vocab) / split.ranks),
+        loss_columns(double(model::loss_columns(m, split.ranks))),
         element(double(size_of(dtype))),
         table(double(m.padded_vocab) / split.ranks * m.hidden),
         rms(m.family == Family::llama),

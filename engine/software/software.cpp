@@ -98,6 +98,7 @@ Software read_software(const Config& table, Software base) {
   const Config communication = table.section("communication");
   s.library = read_communication(communication, s.library);
   s.gathers = choose(communication, "gathers", s.gathers);
+  s.logits = choose(communication, "logits", s.logits);
   const Config host = table.section("host");
   s.forward_issue = host.seconds("forward", s.forward_issue, limits::latency);
   s.backward_issue = host.seconds("backward", s.backward_issue, limits::latency);
@@ -183,6 +184,7 @@ std::uint64_t hash_of(const Software& s) {
   if (s.fp8 != Fp8::dynamic)  // so that the hashes of others stay
     text += fmt::format(" fp8 {}", name_of(s.fp8));
   if (s.soft_caps != SoftCaps::fused) text += " soft caps";
+  if (s.logits != Logits::divided) text += " logits";
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return h;

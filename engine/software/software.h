@@ -54,12 +54,19 @@ constexpr auto spellings(Residual) {
 }
 
 /// The loss over the logits. fused: in the model's type, exponentials overwrite the logits.
-/// library: logits become f32, then PyTorch's log-softmax. separate: logits become f32, then one
-/// kernel for each of maximum, difference, exponential, sum and quotient (Megatron-LM).
-enum class CrossEntropy : std::uint8_t { fused, library, separate };
+/// library: logits become f32, then PyTorch's log-softmax. unconverted: the same in the model's
+/// type. separate: logits become f32, then one kernel for each of maximum, difference, exponential,
+/// sum and quotient (Megatron-LM).
+enum class CrossEntropy : std::uint8_t { fused, library, unconverted, separate };
 constexpr auto spellings(CrossEntropy) {
-  return std::to_array<const char*>({"fused", "library", "separate"});
+  return std::to_array<const char*>({"fused", "library", "unconverted", "separate"});
 }
+
+/// Where tensor ranks, each with a part of the vocabulary, compute the loss. divided: each over its
+/// part; they exchange three numbers a token. gathered: each over the whole vocabulary, whose
+/// logits it gathers (a column-parallel head of PyTorch whose output is replicated).
+enum class Logits : std::uint8_t { divided, gathered };
+constexpr auto spellings(Logits) { return std::to_array<const char*>({"divided", "gathered"}); }
 
 /// How backward gets the outputs of norms under sequence parallelism. again: forward keeps none,
 /// and backward computes them anew from the input, which it gathers again. divided: forward keeps
@@ -135,6 +142,7 @@ struct Software {
   double update_bytes = 0;  // bytes that an update moves per parameter, beyond its operands
   Library library = {};     // of communication
   Gathers gathers = Gathers::shared;
+  Logits logits = Logits::divided;
 
   /// Host: seconds to issue one kernel. 0: issuing costs nothing and the host never delays the
   /// device.

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/model/tensor_split.h"
 #include "runtime/execution/host_copies.h"
 #include "runtime/execution/prepared.h"
 #include "runtime/kernels/cast.h"
@@ -163,6 +165,19 @@ void Operations::compute(Prepared& p, const program::Compute& work, std::int64_t
   std::fill(p.grad_tensors.begin(), p.grad_tensors.end(), at::Tensor());
 }
 
+namespace {
+
+/// The loss's numbers of each token. Where other software would send its logits too, there are
+/// zeros behind them.
+at::Tensor with_room(const at::Tensor& numbers, std::int64_t elements) {
+  if (numbers.numel() == elements) return numbers;
+  at::Tensor out = at::zeros({elements}, numbers.options());
+  out.narrow(0, 0, numbers.numel()).copy_(numbers.view(-1));
+  return out;
+}
+
+}  // namespace
+
 void Operations::forward(Prepared& p, const program::Compute& work, std::int64_t step) {
   models::Batch room;
   const models::Batch& batch = this->batch(work, step, room);
@@ -177,7 +192,7 @@ void Operations::forward(Prepared& p, const program::Compute& work, std::int64_t
   if (const Operand* target = p.at(program::Slot::output))
     memory_.set(*target, step, output);
   else if (const Operand* stats = p.at(program::Slot::stats))
-    memory_.set(*stats, step, output);
+    memory_.set(*stats, step, with_room(output, stats->elements));
 }
 
 void Operations::backward(Prepared& p, const program::Compute& work, std::int64_t step) {
@@ -186,7 +201,9 @@ void Operations::backward(Prepared& p, const program::Compute& work, std::int64_
   at::Tensor grad_output;  // (B, T, H); of the head (tp, B, T, 3), see models::Block::backward
   if (p.at(program::Slot::stats) != nullptr) {
     grad_output = memory_.read(p.need(program::Slot::stats), step)
-                      .view({-1, work.samples, batch->tokens.size(1), 3});
+                      .view({model::tensor_split(program_).ranks, -1})
+                      .narrow(1, 0, 3 * batch->tokens.numel())
+                      .reshape({-1, work.samples, batch->tokens.size(1), 3});
     add_loss(step, loss_sum(grad_output, *batch));
   } else if (const Operand* operand = p.at(program::Slot::grad_output)) {
     grad_output = memory_.read(*operand, step).view({work.samples, -1, model_.hidden});

@@ -105,8 +105,8 @@ class Validate(CliTestCase):
         ahead is as fast as measured, and FSDP that gathers half a layer ahead is not."""
         one = self.validate("kempner-h200")
         self.assertEqual(one["check"]["refused"] + one["calibrate"]["refused"], 0)
-        self.assertLess(one["check"]["mean_abs_error"], 0.065)
-        self.assertLess(max(abs(row["error"]) for row in one["rows"]), 0.19)
+        self.assertLess(one["check"]["mean_abs_error"], 0.07)
+        self.assertLess(max(abs(row["error"]) for row in one["rows"]), 0.205)
         tokens = {"7b-fsdp4-tp1": 32, "7b-fsdp2-tp2": 16, "7b-fsdp1-tp4": 8}
         speed = {row["row"]: tokens[row["row"]] / row["predicted_s"] for row in one["rows"] if row["row"] in tokens}
         self.assertGreater(speed["7b-fsdp4-tp1"], speed["7b-fsdp2-tp2"])
@@ -145,6 +145,21 @@ class Validate(CliTestCase):
         (whole,) = self.json("validate", "memory-b200", "--set", "software.memory.norms=kept")["sets"]
         for divided, kept in zip(one["rows"], whole["rows"], strict=True):
             self.assertEqual("_tp1_" not in kept["row"], kept["predicted_bytes"] > divided["predicted_bytes"], kept["row"])
+
+    def test_bytes_of_the_loss_are_in_published_runs(self):
+        """What PyTorch's loss holds, and logits that every tensor rank has whole. Nothing was fitted."""
+        for name, key, worst, without in (
+            ("memory-titan", "software.kernels.cross_entropy=fused", 0.06, -0.15),
+            ("memory-h200", "software.communication.logits=divided", 0.19, -0.2),
+        ):
+            with self.subTest(name):
+                (one,) = self.json("validate", name)["sets"]
+                self.assertLess(one["check"]["mean_abs_error"], one["goal_percent"] / 100)
+                self.assertLess(max(abs(row["error"]) for row in one["rows"]), worst)
+                (other,) = self.json("validate", name, "--set", key)["sets"]
+                self.assertLess(other["check"]["bias"], without)
+
+    def test_a_row_of_bytes_is_printed(self):
         said = self.rehearse("validate", "--row", "70b_l12_tp8_pp1_dp1_mbc4").stdout
         self.assertRegex(said, r"70b_l12_tp8_pp1_dp1_mbc4 +check +30.4 GB +\d+\.\d GB +[+-]\d\.\d%\n")
 
@@ -210,7 +225,7 @@ class Validate(CliTestCase):
     def test_rows_that_cannot_be_predicted_are_counted(self):
         """With less memory the large batches do not fit; the other rows are predicted as before."""
         plain = self.validate(SET)
-        small = self.validate(SET, "--set", "cluster.memory_reserve=5GB")
+        small = self.validate(SET, "--set", "cluster.memory_reserve=9GB")
         refused = [row for row in small["rows"] if "refused" in row]
         self.assertEqual(len(refused), small["check"]["refused"] + small["calibrate"]["refused"])
         self.assertTrue(0 < len(refused) < len(ROWS))
@@ -220,5 +235,5 @@ class Validate(CliTestCase):
         for before, after in zip(plain["rows"], small["rows"], strict=True):
             if "refused" not in after:
                 self.assertEqual(after, before)
-        rows = self.rehearse("validate", SET, "--rows", "--set", "cluster.memory_reserve=5GB").stdout
+        rows = self.rehearse("validate", SET, "--rows", "--set", "cluster.memory_reserve=9GB").stdout
         self.assertEqual(rows.count("refused: "), len(refused))

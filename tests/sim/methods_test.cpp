@@ -90,8 +90,7 @@ std::vector<Case> cases_of(const std::string& method, int ranks, test::Refusals&
       plan.clip = can.clip;
       plan.schedule.recompute = can.recompute;
       plan.mesh.sequence_parallel = tp > 1;
-      if (!test::gathers_by_segment(method))
-        plan.schedule.recompute_unit = plan::RecomputeUnit::layer;
+      plan.schedule.recompute_unit = plan::RecomputeUnit::layer;
       plan.schedule.staleness = can.staleness ? 2 : 0;
       if (can.low_precision) plan.precision = program::DType::f16;
       const std::size_t before = cases.size();

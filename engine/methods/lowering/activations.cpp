@@ -38,9 +38,9 @@ std::int64_t Activations::elements(const Sized& s, int samples) const {
     case Size::saved:
       return saved_bytes(model_, s.segment, samples, split_, plan_.precision);
     case Size::stats:
-      return tokens * 3;
     case Size::all_stats:
-      return tokens * 3 * plan_.mesh.tp;
+      return tokens * loss_numbers(model_, plan_.mesh.tp, size_of(plan_.precision)) *
+             (s.size == Size::all_stats ? plan_.mesh.tp : 1);
     case Size::queries:
       return queries;
     case Size::keys:

@@ -266,7 +266,7 @@ TEST_P(HostLaneOf, LinksAndOnlyDelays) {
         plan::Plan plan = test::plan_of(GetParam(), pp, 2, tp, 4);
         plan.mesh.servers = can.servers ? 1 : 0;
         if (technique == 1) plan.schedule.recompute = can.recompute, plan.clip = can.clip;
-        if (technique == 2 && can.recompute && !test::gathers_by_segment(GetParam()))
+        if (technique == 2 && can.recompute)
           plan.schedule.recompute = true, plan.schedule.recompute_unit = plan::RecomputeUnit::layer,
           plan.mesh.sequence_parallel = tp > 1;
         if (technique == 3) plan.exchange.sharding.zero = can.max_zero;

@@ -214,16 +214,5 @@ TEST(RecomputeUnitKey, IsASegmentUnlessAJobSaysALayer) {
       AllOf(HasSubstr("\"method.recompute_unit\""), HasSubstr("segment, layer, attention")));
 }
 
-TEST(RecomputeUnitKey, OfALayerDoesNotCombineWithZero3) {
-  const std::vector<std::string> by_layer = {"method.name=zero3", "method.recompute=true",
-                                             "method.recompute_unit=layer"};
-  EXPECT_THAT(error_of(by_layer),
-              AllOf(StartsWith("--set method.recompute_unit=layer: key \"method.recompute_unit\""),
-                    HasSubstr("ZeRO-3"), HasSubstr("zero at most 2")));
-  EXPECT_EQ(error_of({"method.name=zero3", "method.recompute=true"}), "no error");
-  EXPECT_EQ(error_of({"method.name=zero2", "method.recompute=true", "method.recompute_unit=layer"}),
-            "no error");
-}
-
 }  // namespace
 }  // namespace rehearse::job

@@ -51,6 +51,28 @@ TEST(Recompute, ByLayersKeepsHalfAsManyInputs) {
     }
 }
 
+/// A layer's weights are gathered once for its recomputation and backward, as FSDP does that wraps
+/// whole layers; by segments they are gathered as often.
+TEST(Recompute, ByLayersGathersWeightsAsOftenAsBySegments) {
+  // So many layers and samples that inputs take more memory than the weights and activations of one
+  // layer.
+  const model::ModelSpec model = test::small_model(32);
+  const auto of = [&](RecomputeUnit unit) {
+    plan::Plan plan = test::plan_of("zero3", 1, 4, 1, 2);
+    plan.schedule.global_batch = 4 * 2 * 16;
+    plan.schedule.recompute = true, plan.schedule.recompute_unit = unit;
+    const link::LinkedProgram linked = link::link(compile(plan, model));
+    int gathers = 0;
+    for (const program::Op& op : linked.program.roles[0].ops)
+      if (const auto* c = std::get_if<program::Collective>(&op.work))
+        gathers += c->move == program::Move::all_gather;
+    return std::pair{gathers, linked.memory[0].total()};
+  };
+  const auto segments = of(RecomputeUnit::segment), whole = of(RecomputeUnit::layer);
+  EXPECT_EQ(segments.first, whole.first);
+  EXPECT_LT(whole.second, segments.second);
+}
+
 /// A trace of KempnerForge (PyTorch's DTensor, Llama, checkpoints of whole layers) has 12 gathers
 /// and 8 scatters a layer and micro-batch: benchmarks/profiling/13b_24gpu_profiling.md.
 TEST(Recompute, TensorRanksGatherOnceForEachProductWhereTheSoftwareDoes) {

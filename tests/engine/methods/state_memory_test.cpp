@@ -32,6 +32,37 @@ link::RoleMemory memory_of(plan::Plan plan, const model::ModelSpec& model, std::
   return link::link(compile(plan, model)).memory[role];
 }
 
+/// What the loss holds of the logits: a vocabulary that outweighs all else, without an optimizer's
+/// state on the device.
+TEST(LossMemory, IsWhatItsFormHoldsAtATime) {
+  constexpr std::int64_t vocab = 96'000, tokens = 12;
+  const auto peak = [&](software::CrossEntropy form, software::Logits logits, int tp) {
+    model::ModelSpec model = untied(1);
+    model.vocab = vocab, model.padded_vocab = 0;
+    model.software.cross_entropy = form, model.software.logits = logits;
+    model = model::build_model(model);
+    const plan::Plan plan{.method = tp > 1 ? "megatron" : "ddp",
+                          .mesh = {.tp = tp},
+                          .schedule = {.global_batch = 64},
+                          .exchange = {.bucket = Bytes(1e12)},
+                          .precision = program::DType::bf16};
+    return link::link(compile(plan, model), model).memory[0].total();
+  };
+  using software::CrossEntropy;
+  using software::Logits;
+  const auto more = [&](CrossEntropy form, Logits logits, int tp) {
+    return double(peak(form, logits, tp) - peak(CrossEntropy::fused, Logits::divided, tp)) /
+           double(64 * tokens * vocab);
+  };
+  // Bytes for each logit, beyond the two that the fused loss keeps.
+  EXPECT_NEAR(more(CrossEntropy::library, Logits::divided, 1), 12 - 2, 0.01);
+  EXPECT_NEAR(more(CrossEntropy::unconverted, Logits::divided, 1), 6 - 2, 0.01);
+  EXPECT_NEAR(more(CrossEntropy::separate, Logits::divided, 1), 10 - 2, 0.01);
+  EXPECT_NEAR(more(CrossEntropy::library, Logits::divided, 2), (12 - 2) / 2.0, 0.01);
+  // The gathered logits themselves stay until backward.
+  EXPECT_NEAR(more(CrossEntropy::unconverted, Logits::gathered, 2), 2 + 6 - 2 / 2.0, 0.01);
+}
+
 TEST(StateMemory, OfEveryZeroLevelIsThePapers) {
   const model::ModelSpec model = untied(4);
   const auto parameters = static_cast<double>(parameters_of(model));

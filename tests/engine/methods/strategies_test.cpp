@@ -127,7 +127,7 @@ std::vector<Case> cases_of(const std::string& method, int ranks, int layers,
           plan.schedule.recompute = false, plan.schedule.recompute_layers = 0;
           plan.schedule.recompute_unit = plan::RecomputeUnit::segment;
         }
-        if (can.recompute && !test::gathers_by_segment(method)) {
+        if (can.recompute) {
           const plan::Plan before = plan;
           plan.schedule.recompute = true, plan.schedule.recompute_unit = plan::RecomputeUnit::layer;
           add(plan, mesh + " recompute layers");

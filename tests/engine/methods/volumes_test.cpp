@@ -242,9 +242,7 @@ TEST_P(Volumes, EqualTheFormula) {
           check(plan, model);
           for (const bool sequence_parallel : {false, true})
             for (const auto unit : {plan::RecomputeUnit::segment, plan::RecomputeUnit::layer}) {
-              if (!can.recompute || (sequence_parallel && tp == 1) ||
-                  (test::gathers_by_segment(GetParam()) && unit == plan::RecomputeUnit::layer))
-                continue;
+              if (!can.recompute || (sequence_parallel && tp == 1)) continue;
               plan.mesh.sequence_parallel = sequence_parallel;
               plan.schedule.recompute = true, plan.schedule.recompute_unit = unit;
               check(plan, model);

@@ -208,6 +208,8 @@ TEST(Launches, OfTheLossFollowItsForm) {
   EXPECT_DOUBLE_EQ(bytes(Pass::forward, CrossEntropy::separate),
                    rest + (6 + 4 + 8 + 8 + 4 + 8) * logits);
   EXPECT_DOUBLE_EQ(bytes(Pass::backward, CrossEntropy::library), back + (12 + 6) * logits);
+  EXPECT_DOUBLE_EQ(bytes(Pass::forward, CrossEntropy::unconverted), rest + 2 * 2 * logits);
+  EXPECT_DOUBLE_EQ(bytes(Pass::backward, CrossEntropy::unconverted), back + 3 * 2 * logits);
   EXPECT_DOUBLE_EQ(bytes(Pass::backward, CrossEntropy::separate), back + (8 + 6) * logits);
   // What backward needs of the logits: the exponentials in their type, or the softmax in f32.
   how.cross_entropy = CrossEntropy::fused;

@@ -102,6 +102,7 @@ launch = "1us"
 in_node = "2us"
 across = "3us"
 gathers = "each"
+logits = "gathered"
 [host]
 forward = "4us"
 backward = "5us"
@@ -139,6 +140,7 @@ waits = ["update", "loss"]
                              .update_bytes = 12,
                              .library = library,
                              .gathers = Gathers::each,
+                             .logits = Logits::gathered,
                              .forward_issue = Seconds(4 * us),
                              .backward_issue = Seconds(5 * us),
                              .microbatch = Seconds(6 * us),

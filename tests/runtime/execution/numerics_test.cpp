@@ -351,6 +351,29 @@ TEST(Numerics, DropoutDoesNotDependOnTheMesh) {
       << "dropout did nothing";
 }
 
+/// Other software gathers the logits of all tensor ranks. The runtime sends as many bytes, and
+/// computes the same loss.
+TEST(Numerics, RoomForGatheredLogitsChangesNoLoss) {
+  ScratchFolder data;
+  write_data(data);
+  const auto train = [&](software::Logits logits) {
+    const ScratchFolder out;
+    job::Job job = small_job({.method = "megatron",
+                              .mesh = {.dp = 2, .tp = 2},
+                              .schedule = {.micro_batches = 2, .shares = {3, 1}},
+                              .optimizer = plan::Optimizer::sgd},
+                             data.path(), out.path());
+    job.train.steps = 5;
+    job.model.software.logits = logits;
+    return train_in_processes(job);
+  };
+  const TrainedRun divided = train(software::Logits::divided);
+  const TrainedRun gathered = train(software::Logits::gathered);
+  if (HasFailure()) return;
+  EXPECT_EQ(gathered.losses, divided.losses);
+  EXPECT_EQ(gathered.validation_loss, divided.validation_loss);
+}
+
 TEST(Numerics, AsynchronousWorkersLearn) {
   ScratchFolder data, out;
   write_data(data);
