@@ -275,7 +275,7 @@ std::int64_t loss_columns(const ModelSpec& model, int tp) {
 
 std::int64_t loss_numbers(const ModelSpec& model, int tp, std::int64_t element) {
   constexpr std::int64_t statistics = 3;
-  if (model.software.logits == software::Logits::divided) return statistics;
+  if (model.software.logits == software::Logits::divided || tp == 1) return statistics;
   return statistics + (loss_columns(model, tp) / tp * element + 3) / 4;
 }
 

@@ -129,7 +129,7 @@ TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
       test::message_of([] { load_cluster("papre"); }),
       HasSubstr(
           "cluster \"papre\" is not known; did you mean \"paper\"? known: a100-40, a100-4nic, "
-          "dgx-a100, dgx-a100-sharp, dgx-b200, dgx-h100, dgx1, grand-teton, h200x4, "
+          "dgx-a100, dgx-a100-sharp, dgx-b200, dgx-h100, dgx1, dgx1-32gb, grand-teton, h200x4, "
           "paper, paper-homogeneous, server-4090, this-machine"));
   EXPECT_THAT(test::message_of([] { load_cluster("devices"); }), HasSubstr("is not known"));
   EXPECT_EQ(test::message_of([] { load_cluster("no/where.toml"); }),

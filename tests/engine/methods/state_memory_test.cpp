@@ -59,6 +59,7 @@ TEST(LossMemory, IsWhatItsFormHoldsAtATime) {
   EXPECT_NEAR(more(CrossEntropy::unconverted, Logits::divided, 1), 6 - 2, 0.01);
   EXPECT_NEAR(more(CrossEntropy::separate, Logits::divided, 1), 10 - 2, 0.01);
   EXPECT_NEAR(more(CrossEntropy::library, Logits::divided, 2), (12 - 2) / 2.0, 0.01);
+  EXPECT_NEAR(more(CrossEntropy::unconverted, Logits::gathered, 1), 6 - 2, 0.01);
   // The gathered logits themselves stay until backward.
   EXPECT_NEAR(more(CrossEntropy::unconverted, Logits::gathered, 2), 2 + 6 - 2 / 2.0, 0.01);
 }
