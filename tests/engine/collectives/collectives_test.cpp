@@ -1,5 +1,6 @@
 // Runs every schedule on arrays: the result is right, no transfer reads data that has not arrived
 // yet, and no member receives into elements that it sends.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
