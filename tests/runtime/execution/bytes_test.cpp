@@ -59,6 +59,7 @@ struct BytesCase {
   std::string name = {};
   plan::Plan plan = {};
   job::Transport transport = job::Transport::sockets;
+  software::Logits logits = software::Logits::divided;
 };
 std::ostream& operator<<(std::ostream& out, const BytesCase& c) { return out << c.name; }
 
@@ -70,6 +71,7 @@ TEST_P(SentBytes, AreTheProgramsByTheKernelsCount) {
   write_training_data(data);
   job::Job job = conformance_job(GetParam().plan, data.path(), steps + 1);
   job.run.transport = GetParam().transport;
+  job.model.software.logits = GetParam().logits;
   job.run.heartbeat = longest_heartbeat(job.run.timeout);  // the kernel counts heartbeats, too
   const link::LinkedProgram linked = link::link(program_of(job));
   at::set_num_threads(1);
@@ -106,6 +108,10 @@ INSTANTIATE_TEST_SUITE_P(
     Methods, SentBytes,
     testing::ValuesIn(std::vector<BytesCase>{
         {"ddp", {.method = "ddp", .mesh = {.dp = 2}}},
+        {"gathered_logits",
+         {.method = "megatron", .mesh = {.tp = 2}},
+         job::Transport::sockets,
+         software::Logits::gathered},
         {"ring_4", {.method = "ddp", .mesh = {.order = "pp,dp,cp,tp", .cp = 4}}},
         {"zigzag_2_zero1",
          {.method = "zero1",

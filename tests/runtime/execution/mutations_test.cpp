@@ -1,5 +1,6 @@
-// Runs programs that link but are wrong in real processes. Their final weights must differ from the
-// reference's; otherwise the numerics tests could not fail.
+// Runs programs that link but are wrong in real processes, and right ones beside a reference that
+// is wrong. Final weights must differ from the reference's; otherwise the numerics tests could not
+// fail.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -115,6 +116,18 @@ TEST(Mutations, AMissingSumOfTiedEmbeddingsShows) {
   const ReferenceRun reference = train_reference(job);
   EXPECT_LE(worst_difference(right, reference.weights).first, 1e-5);
   EXPECT_GT(worst_difference(wrong, reference.weights).first, 1e-3);
+}
+
+TEST(Mutations, ADroppedMicroBatchShows) {
+  ScratchFolder data, out;
+  write_data(data);
+  const job::Job job =
+      small_job({.method = "ddp", .mesh = {.dp = 2}, .optimizer = plan::Optimizer::sgd},
+                data.path(), out.path());
+  const TrainedRun run = train_in_processes(job);
+  if (HasFailure()) return;
+  const ReferenceRun broken = train_reference(job, {.dropped_samples = 1});
+  EXPECT_GT(worst_difference(weights_of(run.checkpoint, job.model), broken.weights).first, 1e-3);
 }
 
 }  // namespace

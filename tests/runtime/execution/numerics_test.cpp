@@ -388,18 +388,5 @@ TEST(Numerics, AsynchronousWorkersLearn) {
   EXPECT_LT(run.validation_loss, 0.98 * run.losses.front());
 }
 
-TEST(Numerics, ADroppedMicroBatchShows) {
-  ScratchFolder data, out;
-  write_data(data);
-  const job::Job job =
-      small_job({.method = "ddp", .mesh = {.dp = 2}, .optimizer = plan::Optimizer::sgd},
-                data.path(), out.path());
-  const TrainedRun run = train_in_processes(job);
-  if (HasFailure()) return;
-  const ReferenceRun broken = train_reference(job, {.dropped_samples = 1});
-  EXPECT_GT(worst_difference(weights_of(run.checkpoint, job.model), broken.weights).first,
-            100 * tolerance);
-}
-
 }  // namespace
 }  // namespace rehearse::runtime
