@@ -29,8 +29,20 @@ class Documents(CliTestCase):
         self.assertEqual(done.returncode, 0, f"{line}\n{done.stderr}")
         return done.stdout
 
+    def excerpt(self, quoted, printed):
+        """What a document shows of an output: a line "..." stands for lines that are left out, each other one for the next line with its
+        first word."""
+        lines, shown = iter(printed.splitlines()), []
+        for line in quoted.splitlines():
+            if line != "...":
+                word = line.split()[0]
+                line = next((one for one in lines if one.split()[:1] == [word]), None)
+                self.assertIsNotNone(line, f"no further line begins with {word!r}:\n{printed}")
+            shown.append(line)
+        return "".join(line + "\n" for line in shown)
+
     def check_console(self, path):
-        """Checks ```console blocks: "$ command" and exactly what it prints."""
+        """Checks ```console blocks: "$ command" and exactly what it prints, or an excerpt of it."""
         text = path.read_text()
 
         def block(match):
@@ -38,8 +50,9 @@ class Documents(CliTestCase):
             for part in re.split(r"^(?=\$ )", match[1], flags=re.M):
                 if not part:
                     continue
-                line = part.split("\n", 1)[0]
-                out += line + "\n" + self.output(line[2:])
+                line, quoted = part.split("\n", 1)
+                printed = self.output(line[2:])
+                out += line + "\n" + (self.excerpt(quoted, printed) if "...\n" in quoted.splitlines(True) else printed)
             return f"```console\n{out}```"
 
         found, blocks = re.subn(r"```console\n(.*?)```", block, text, flags=re.S)
