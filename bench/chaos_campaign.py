@@ -1,5 +1,6 @@
-"""Breaks real runs on purpose: each kind of mishap once with each of ten methods (docs/faults-measured.md#chaos), on a tiny model. The figures are
-the counts of what survived, what was refused with the right name, and what was wrong. The whole result goes to out/chaos.json."""
+"""Breaks real runs on purpose: each kind of mishap once with each of ten methods (docs/faults-measured.md#chaos), on a tiny model.
+The figures are the counts of what survived, what was refused with the right name, and what was wrong. The whole result goes to
+out/chaos.json."""
 
 import argparse
 import json

@@ -30,13 +30,13 @@ class Attention final : public Block, AttentionParts {
       parts.q = heads.q.y, parts.k = heads.k.y;
     }
     turn({parts.q, parts.k}, batch, Turn::forward);
-    const AttentionOutput attended = attend(parts, reach());
+    const AttentionOutput of_heads = attend(parts, reach());
     const at::Tensor out = z_.output_norm
-                               ? product(attended.out, p.out_weight.t()).view(input.sizes())
-                               : project(attended.out, p.out_weight, p.out_bias,
+                               ? product(of_heads.out, p.out_weight.t()).view(input.sizes())
+                               : project(of_heads.out, p.out_weight, p.out_bias,
                                          z_.bert ? norm.y : input, mask(batch), z_.first());
     if (saved != nullptr) {
-      saved->tensors = {kept(norm), norm.mean, norm.rstd, qkv, attended.out, attended.log_sum};
+      saved->tensors = {kept(norm), norm.mean, norm.rstd, qkv, of_heads.out, of_heads.log_sum};
       if (z_.qk_norm)
         saved->tensors.insert(saved->tensors.end(),
                               {heads.q.y, heads.q.rstd, heads.k.y, heads.k.rstd});

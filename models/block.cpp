@@ -65,7 +65,7 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
   z.logit_cap = model.logit_cap;
   if (z.llama) z.rotary = rotary_of(model, s.layer);
   // A window that holds the whole sequence needs no mask.
-  z.window = attended(model, s.layer) < model.seq_len ? model.window : 0;
+  z.window = attention_span(model, s.layer) < model.seq_len ? model.window : 0;
   return z;
 }
 

@@ -103,16 +103,17 @@ class PartedAttention {
   /// by the sums of their softmax (Liu et al. 2023, section 3), in f32.
   virtual at::Tensor attend(const at::Tensor& source, const model::AttendedBlock& block,
                             const Batch& batch, Saved& saved) = 0;
-  /// `attended`: what came from the P ranks. Returns what Block::forward does.
+  /// `attention_output`: what came from the P ranks. Returns what Block::forward does.
   virtual at::Tensor output(std::span<const at::Tensor> params, const at::Tensor& input,
-                            const at::Tensor& attended, const Batch& batch, Saved& saved) = 0;
+                            const at::Tensor& attention_output, const Batch& batch,
+                            Saved& saved) = 0;
 
   virtual at::Tensor output_backward(std::span<const at::Tensor> params,
                                      const at::Tensor& grad_output, const Batch& batch) = 0;
   struct BlockGradient {
-    at::Tensor attended = {};  // what `attend` returned
-    at::Tensor grad = {};      // gradient of attention's output
-    at::Tensor query = {};     // of rings: written, or added to if `add`
+    at::Tensor output = {};  // what `attend` returned
+    at::Tensor grad = {};    // gradient of attention's output
+    at::Tensor query = {};   // of rings: written, or added to if `add`
     bool add = false;
     at::Tensor source = {};  // written
   };
@@ -123,8 +124,9 @@ class PartedAttention {
   /// Block::backward.
   virtual at::Tensor project_backward(std::span<const at::Tensor> params, const at::Tensor& input,
                                       Saved& saved, const at::Tensor& grad_output,
-                                      const at::Tensor& attended, const at::Tensor& grad_source,
-                                      const Batch& batch, std::span<const at::Tensor> grads,
+                                      const at::Tensor& attention_output,
+                                      const at::Tensor& grad_source, const Batch& batch,
+                                      std::span<const at::Tensor> grads,
                                       std::span<const bool> accumulate) = 0;
 };
 

@@ -21,13 +21,13 @@ class Head final : public Normed {
     const Tensors p(z_, params);
     Norm norm = normed(input, p.norm);
     at::Tensor x = rows(norm.y);
-    at::Tensor before, active;
+    at::Tensor gelu_input, active;
     Norm second;
     if (z_.bert) {
-      before = affine(x, p.transform_weight, p.transform_bias);
+      gelu_input = affine(x, p.transform_weight, p.transform_bias);
       x.reset();
       if (!z_.keeps_norm) norm.y.reset();
-      active = at::gelu(before);
+      active = at::gelu(gelu_input);
       second = norm_forward(active, p.second, z_.epsilon);
       x = second.y;
     }
@@ -36,7 +36,7 @@ class Head final : public Normed {
     if (saved != nullptr) {
       saved->tensors = {kept(norm), norm.mean, norm.rstd, logits};
       if (z_.bert) {
-        for (const at::Tensor& t : {before, active, second.y, second.mean, second.rstd}) {
+        for (const at::Tensor& t : {gelu_input, active, second.y, second.mean, second.rstd}) {
           saved->tensors.push_back(t);
         }
       }

@@ -9,6 +9,7 @@
 #include <numbers>
 #include <string_view>
 
+#include "engine/base/fnv.h"
 #include "engine/base/random.h"
 #include "models/block.h"
 
@@ -16,10 +17,9 @@ namespace rehearse::models {
 namespace {
 
 RandomKey tensor_key(std::uint64_t seed, std::string_view name) {
-  std::uint64_t h = 0xcbf29ce484222325ULL ^ (seed * 0x9e3779b97f4a7c15ULL);
-  for (const char c : name) {  // FNV-1a
-    h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
+  Fnv hash(seed * 0x9e3779b97f4a7c15ULL);
+  hash.bytes(name);
+  std::uint64_t h = hash.value();
   h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9ULL;
   h ^= h >> 31;
   return {static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(h >> 32)};

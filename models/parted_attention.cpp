@@ -50,28 +50,29 @@ class Parted : public PartedAttention, protected AttentionParts {
     return affine(rows(y), p.qkv_weight.narrow(0, row, columns),
                   p.qkv_bias.defined() ? p.qkv_bias.narrow(0, row, columns) : at::Tensor());
   }
-  at::Tensor output_of(const Tensors& p, const at::Tensor& input, const at::Tensor& attended,
-                       const Batch& batch, const Saved& saved) const {
-    return models::project(attended, p.out_weight, p.out_bias, z_.bert ? saved.tensors[0] : input,
-                           mask(batch), z_.first());
+  at::Tensor output_of(const Tensors& p, const at::Tensor& input,
+                       const at::Tensor& attention_output, const Batch& batch,
+                       const Saved& saved) const {
+    return models::project(attention_output, p.out_weight, p.out_bias,
+                           z_.bert ? saved.tensors[0] : input, mask(batch), z_.first());
   }
   /// (n, W).
-  at::Tensor grad_of_attended(const Tensors& p, const at::Tensor& grad_output,
-                              const Batch& batch) const {
+  at::Tensor grad_of_attention_output(const Tensors& p, const at::Tensor& grad_output,
+                                      const Batch& batch) const {
     return product(models::project_backward(grad_output, {}, mask(batch), z_.first(), false),
                    p.out_weight);
   }
   /// The rest of backward. `grads`: of query, key and value as attention saw them.
   at::Tensor backward_of_rest(std::span<const at::Tensor> params, const at::Tensor& input,
                               Saved& saved, const at::Tensor& grad_output,
-                              const at::Tensor& attended, std::array<at::Tensor, 3> grads,
+                              const at::Tensor& attention_output, std::array<at::Tensor, 3> grads,
                               const Batch& batch, std::span<const at::Tensor> param_grads,
                               std::span<const bool> accumulate) {
     const Tensors p(z_, params), d(z_, param_grads);
     const Saved::Tensors s = std::exchange(saved.tensors, {});
     const at::Tensor grad =
         models::project_backward(grad_output, d.out_bias, mask(batch), z_.first(), accumulate[1]);
-    store_product(d.out_weight, grad, attended, accumulate[0]);
+    store_product(d.out_weight, grad, attention_output, accumulate[0]);
     turn({heads_of(grads[0], input), heads_of(grads[1], input)}, batch, Turn::back);
     if (z_.qk_norm) through_head_norms(grads, {s[3], s[5]}, {s[4], s[6]}, p, d, accumulate[1]);
     const at::Tensor grad_y =
@@ -125,7 +126,8 @@ class Ring final : public Parted {
   }
 
   at::Tensor output(std::span<const at::Tensor> params, const at::Tensor& input,
-                    const at::Tensor& /*attended*/, const Batch& batch, Saved& saved) override {
+                    const at::Tensor& /*attention_output*/, const Batch& batch,
+                    Saved& saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     return output_of(Tensors(z_, params), input, saved.tensors[out_at()], batch, saved);
   }
@@ -133,7 +135,7 @@ class Ring final : public Parted {
   at::Tensor output_backward(std::span<const at::Tensor> params, const at::Tensor& grad_output,
                              const Batch& batch) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
-    return grad_of_attended(Tensors(z_, params), grad_output, batch);
+    return grad_of_attention_output(Tensors(z_, params), grad_output, batch);
   }
 
   void attend_backward(const at::Tensor& source, const AttendedBlock& block, const Batch& batch,
@@ -167,7 +169,7 @@ class Ring final : public Parted {
 
   at::Tensor project_backward(std::span<const at::Tensor> params, const at::Tensor& input,
                               Saved& saved, const at::Tensor& grad_output,
-                              const at::Tensor& /*attended*/, const at::Tensor& grad_source,
+                              const at::Tensor& /*attention_output*/, const at::Tensor& grad_source,
                               const Batch& batch, std::span<const at::Tensor> grads,
                               std::span<const bool> accumulate) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
@@ -222,16 +224,17 @@ class Exchange final : public Parted {
   }
 
   at::Tensor output(std::span<const at::Tensor> params, const at::Tensor& input,
-                    const at::Tensor& attended, const Batch& batch, Saved& saved) override {
+                    const at::Tensor& attention_output, const Batch& batch, Saved& saved) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
-    return output_of(Tensors(z_, params), input, of_tokens(attended, batch, z_.width()), batch,
-                     saved);
+    return output_of(Tensors(z_, params), input, of_tokens(attention_output, batch, z_.width()),
+                     batch, saved);
   }
 
   at::Tensor output_backward(std::span<const at::Tensor> params, const at::Tensor& grad_output,
                              const Batch& batch) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
-    return by_heads({grad_of_attended(Tensors(z_, params), grad_output, batch)}, grad_output);
+    return by_heads({grad_of_attention_output(Tensors(z_, params), grad_output, batch)},
+                    grad_output);
   }
 
   void attend_backward(const at::Tensor& source, const AttendedBlock& /*block*/, const Batch& batch,
@@ -239,13 +242,13 @@ class Exchange final : public Parted {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
     const auto [dq, dk, dv] = models::attend_backward(
         from_tokens(gradient.grad, batch), operands(source, batch),
-        from_tokens(gradient.attended, batch), saved.tensors[behind_norms()], reach());
+        from_tokens(gradient.output, batch), saved.tensors[behind_norms()], reach());
     gradient.source.copy_(by_tokens(at::cat({dq, dk, dv}, 1), batch).view(-1));
   }
 
   at::Tensor project_backward(std::span<const at::Tensor> params, const at::Tensor& input,
                               Saved& saved, const at::Tensor& grad_output,
-                              const at::Tensor& attended, const at::Tensor& grad_source,
+                              const at::Tensor& attention_output, const at::Tensor& grad_source,
                               const Batch& batch, std::span<const at::Tensor> grads,
                               std::span<const bool> accumulate) override {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
@@ -257,7 +260,7 @@ class Exchange final : public Parted {
       return all.narrow(3, begin, size).reshape({-1, ranks_ * size});
     };
     return backward_of_rest(
-        params, input, saved, grad_output, of_tokens(attended, batch, z_.width()),
+        params, input, saved, grad_output, of_tokens(attention_output, batch, z_.width()),
         {part(0, width), part(width, keys), part(width + keys, keys)}, batch, grads, accumulate);
   }
 

@@ -1,7 +1,6 @@
-// RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean of x^2 + epsilon) * weight, or with an
-// offset
-// * (offset + weight) (Gemma). Products and sums are f32, and each sum is made by one thread in the
-// order of the rows, so that the result does not depend on the number of threads.
+// RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean of x^2 + epsilon) * weight. With an offset
+// (Gemma), the last factor is offset + weight. Products and sums are f32, and each sum is made by
+// one thread in the order of the rows, so that the result does not depend on the number of threads.
 #include <ATen/Parallel.h>
 
 #include <array>

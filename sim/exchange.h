@@ -45,9 +45,9 @@ class Exchange {
   explicit Exchange(double bytes);
   /// Chunk: every transfer of every round.
   Exchange(std::unique_ptr<const collectives::Schedule> schedule, std::int64_t element_bytes);
-  /// Fluid: successive rounds between the same pairs, joined.
   /// The flows of a library's collective among `members`.
   static Exchange of_library(const costs::LibraryCollective& collective, int members);
+  /// Fluid: successive rounds between the same pairs, joined.
   static Exchange joined(const collectives::Schedule& schedule, std::int64_t element_bytes);
 
   int members() const { return members_; }

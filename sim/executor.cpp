@@ -33,7 +33,7 @@ enum Tag : SharedNetwork::Token {
 
 class Executor {
  public:
-  Executor(const link::LinkedProgram& linked, const costs::Costs& costs,
+  Executor(const link::OrderedProgram& linked, const costs::Costs& costs,
            const cluster::Cluster& cluster, const cluster::Disturber& disturber, int steps,
            execution::TraceSink& sink, const SimOptions& options)
       : linked_(linked),
@@ -64,7 +64,7 @@ class Executor {
       fault_player_ =
           std::make_unique<FaultPlayer>(*faults_, cluster, costs.rank_to_device(), network_,
                                         [this](double date) { network_.wake(date, tag_faults); });
-      fault_player_->begin();
+      fault_player_->begin_run();
     }
     for (Id event = 0; event < linked.events.size(); ++event) {
       waiting_base_.push_back(waiting_.size());
@@ -104,8 +104,9 @@ class Executor {
       if (options_.profile != nullptr)
         player_.share_cores(cores_, options_.profile->cpu_seconds_per_byte);
     } else if (!options_.bypass) {
-      constexpr int enough = 1024;  // a core for every lane: lanes of one device do not contend
-      for (Id d = 0; d < devices; ++d) cores_.push_back(network_.add_cores(enough));
+      // At least a core for every lane: lanes of one device do not contend.
+      constexpr int cores_of_a_device = 1024;
+      for (Id d = 0; d < devices; ++d) cores_.push_back(network_.add_cores(cores_of_a_device));
     }
   }
 
@@ -330,12 +331,12 @@ class Executor {
     sink_.record(lane.role, current.op, current.step, lane.place, {&start, 1}, {&end, 1});
     ++result_.instances;
     result_.seconds = std::max(result_.seconds, end);
-    stopped_ = sink_.enough();
+    stopped_ = sink_.may_stop();
     woken_.clear();
     readiness_.finish(lane, current.op, current.step, end, woken_);
     for (const Id other : woken_) enqueue(other);
     enqueue(id);
-    if (follow_clock_ && readiness_.finished() == readiness_.expected()) {
+    if (follow_clock_ && readiness_.finished() == readiness_.instances_to_run()) {
       readiness_.stop_free_running();
       over_at_ = std::min(over_at_, end);
     }
@@ -343,17 +344,17 @@ class Executor {
 
   /// Throws BackendError when ops are left that did not end.
   void check_all_ended() const {
-    if (readiness_.finished() == readiness_.expected()) return;
+    if (readiness_.finished() == readiness_.instances_to_run()) return;
     if (faults_ != nullptr && faults_->stop_stuck(network_.now()))
       return faults_->note_waiting(readiness_);
     throw BackendError(fmt::format(
         "the simulation ended with {} of {} ops done; {} activities of SimGrid began and never "
         "ended. Where it stopped:{}",
-        readiness_.finished(), readiness_.expected(), network_.unfinished().size(),
+        readiness_.finished(), readiness_.instances_to_run(), network_.unfinished().size(),
         readiness_.stuck(8)));
   }
 
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   const costs::Costs& costs_;
   const cluster::Disturber& disturber_;
   execution::TraceSink& sink_;
@@ -383,7 +384,7 @@ class Executor {
 
 }  // namespace
 
-Simulated simulate(const link::LinkedProgram& linked, const costs::Costs& costs,
+Simulated simulate(const link::OrderedProgram& linked, const costs::Costs& costs,
                    const cluster::Cluster& cluster, const cluster::Disturber& disturber, int steps,
                    execution::TraceSink& sink, const SimOptions& options) {
   return Executor(linked, costs, cluster, disturber, steps, sink, options).run();

@@ -47,15 +47,15 @@ struct Simulated {
   std::int64_t bypassed = 0;   // exchanges and puts whose duration was known beforehand
 };
 
-/// Runs `steps` steps, or fewer when they are enough for `sink`; a free-running role runs until all
-/// other roles have finished theirs. The
-/// result is deterministic: the same arguments give the same calls of `sink` in the same order.
+/// Runs `steps` steps, or fewer when `sink` may stop the run; a free-running role runs until all
+/// other roles have finished theirs. The result is deterministic: the same arguments give the same
+/// calls of `sink` in the same order.
 ///
 /// SimGrid allows one simulation in the life of a process: a second call throws BackendError (see
 /// run_seeds.h). Throws InputError when two devices that must talk have no path. Throws
 /// BackendError that names the ops when the simulation stops before all ops have ended. Throws
 /// ProgramError when a put replies before a message came.
-Simulated simulate(const link::LinkedProgram& linked, const costs::Costs& costs,
+Simulated simulate(const link::OrderedProgram& linked, const costs::Costs& costs,
                    const cluster::Cluster& cluster, const cluster::Disturber& disturber, int steps,
                    execution::TraceSink& sink, const SimOptions& options = {});
 

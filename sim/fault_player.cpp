@@ -147,7 +147,8 @@ void FaultPlayer::strike(std::size_t event, double now) {
   } else {
     return;
   }
-  if (until < FaultReplay::never) at(until, [this, event](double then) { end(event, then); });
+  if (until < FaultReplay::never)
+    at(until, [this, event](double then) { end_effect(event, then); });
 }
 
 void FaultPlayer::hold(Hold what, double now) {
@@ -165,7 +166,7 @@ void FaultPlayer::hold(Hold what, double now) {
 }
 
 /// The effect of an event ends.
-void FaultPlayer::end(std::size_t event, double now) {
+void FaultPlayer::end_effect(std::size_t event, double now) {
   for (std::size_t i = 0; i < degraded_.size(); ++i) {
     if (degraded_[i].event != event) continue;
     const Id link = degraded_[i].link;
@@ -200,7 +201,7 @@ void FaultPlayer::link_up(Id link, double now) {
   std::vector<std::size_t> ended;
   for (const Hold& held : holds_)
     if (held.link == link) ended.push_back(held.event);
-  for (const std::size_t event : ended) end(event, now);
+  for (const std::size_t event : ended) end_effect(event, now);
 }
 
 /// A flow stands still on a broken path. The run notices it if that lasts.
@@ -216,7 +217,7 @@ void FaultPlayer::check(Id route, double now) {
   const Broken& broken = broken_[route];
   if (broken.holds == 0 || !broken.stands || network_.flows_on(route) == 0) return;
   const double patience = this->patience(route, broken.event);
-  // It went on between, and stands still again: there is a later check.
+  // The flow moved and stopped again; the check of the newer stop decides.
   if (now - broken.since < patience * (1 - 1e-9)) return;
   replay_.stop(broken.event, now);
 }

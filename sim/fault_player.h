@@ -26,7 +26,7 @@ class FaultPlayer {
   FaultPlayer& operator=(const FaultPlayer&) = delete;
 
   /// Asks for the first wake.
-  void begin() { arm(); }
+  void begin_run() { arm(); }
   /// Whether a rank may not begin an op now, because it stands still. It begins later, when the
   /// network says `token`, or never. Local ops begin in any case.
   bool must_wait(Id rank, const program::Op& op, link::Ready& ready, SharedNetwork::Token token);
@@ -63,7 +63,7 @@ class FaultPlayer {
   void at(double date, std::function<void(double now)> action);
   void strike(std::size_t event, double now);
   void hold(Hold what, double now);
-  void end(std::size_t event, double now);
+  void end_effect(std::size_t event, double now);
   void link_up(Id link, double now);
   void stands(Id route, double now);
   void check(Id route, double now);

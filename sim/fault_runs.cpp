@@ -2,7 +2,7 @@
 
 namespace rehearse::sim {
 
-std::vector<execution::FaultRun> run_with_faults(const link::LinkedProgram& linked,
+std::vector<execution::FaultRun> run_with_faults(const link::OrderedProgram& linked,
                                                  const cluster::Cluster& cluster,
                                                  const costs::Costs& costs,
                                                  const cluster::Disturbance& disturbance,

@@ -24,7 +24,7 @@ struct FaultRunOptions {
 };
 
 /// One entry per seed. `trace` null: nothing breaks. Throws what simulate and in_processes throw.
-std::vector<execution::FaultRun> run_with_faults(const link::LinkedProgram& linked,
+std::vector<execution::FaultRun> run_with_faults(const link::OrderedProgram& linked,
                                                  const cluster::Cluster& cluster,
                                                  const costs::Costs& costs,
                                                  const cluster::Disturbance& disturbance,

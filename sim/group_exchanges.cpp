@@ -25,7 +25,7 @@ void keep_common(std::vector<Id>& mine, const std::vector<Id>& other) {
 
 }  // namespace
 
-GroupExchanges::GroupExchanges(const link::LinkedProgram& linked, const costs::Costs& costs,
+GroupExchanges::GroupExchanges(const link::OrderedProgram& linked, const costs::Costs& costs,
                                const cluster::Cluster& cluster, SharedNetwork& network,
                                Options options)
     : linked_(linked),

@@ -56,7 +56,7 @@ class GroupExchanges {
     const Crowding* measured = nullptr;
   };
   /// Throws InputError when two devices that must talk have no path.
-  GroupExchanges(const link::LinkedProgram& linked, const costs::Costs& costs,
+  GroupExchanges(const link::OrderedProgram& linked, const costs::Costs& costs,
                  const cluster::Cluster& cluster, SharedNetwork& network, Options options);
 
   /// The number of exchanges of an event; 0 for local work and puts. They are numbered from 0, and
@@ -118,7 +118,7 @@ class GroupExchanges {
   void find_uncontended();
   bool serial(const GroupExchange& exchange) const;
 
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   const costs::Costs& costs_;
   const cluster::Cluster& cluster_;
   SharedNetwork& network_;

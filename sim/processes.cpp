@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/child.h"
 #include "engine/base/errors.h"
 
 namespace rehearse::sim {
@@ -94,13 +94,9 @@ class Child {
     if (pipe2(ends, O_CLOEXEC) != 0) fail("no pipe for a simulation");
     alive_ = File(ends[0]);
     File held(ends[1]);
-    const pid_t parent = getpid();
-    std::fflush(nullptr);  // otherwise the child would write the parent's buffers a second time
-    pid_ = fork();
+    pid_ = fork_child();
     if (pid_ < 0) fail("no process for a simulation");
     if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
       // A terminal's Ctrl-C reaches children too. The parent decides; if it ends, so does the
       // child.
       static_cast<void>(std::signal(SIGINT, SIG_IGN));
@@ -161,13 +157,7 @@ class Child {
       return tell(Ending::backend, error.what());
     }
   }
-  int reap() {
-    int status = 0;
-    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    pid_ = 0;
-    return status;
-  }
+  int reap() { return wait_for(std::exchange(pid_, 0)); }
   static std::string describe(int status) {
     if (WIFSIGNALED(status))
       return fmt::format("was ended by signal {} ({})", WTERMSIG(status),
@@ -175,11 +165,11 @@ class Child {
     return fmt::format("ended with status {} and no result", WEXITSTATUS(status));
   }
   std::string last_words() const {
-    constexpr std::size_t enough = 2000;
+    constexpr std::size_t most_shown = 2000;
     std::string text = contents(errors_);
     while (!text.empty() && text.back() == '\n') text.pop_back();
     if (text.empty()) return "";
-    if (text.size() > enough) text = "..." + text.substr(text.size() - enough);
+    if (text.size() > most_shown) text = "..." + text.substr(text.size() - most_shown);
     return ". It said:\n" + text;
   }
 

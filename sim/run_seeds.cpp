@@ -19,7 +19,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Simulated, seconds, instances, transfers, flo
 static_assert(sizeof(Simulated) == 40, "a new figure must cross too");
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeedRun, metrics, simulated)
 
-std::vector<SeedRun> run_seeds(const link::LinkedProgram& linked, const model::ModelSpec& model,
+std::vector<SeedRun> run_seeds(const link::OrderedProgram& linked, const model::ModelSpec& model,
                                const cluster::Cluster& cluster, const costs::Costs& costs,
                                const cluster::Disturbance& disturbance,
                                const SeedOptions& options) {

@@ -35,7 +35,7 @@ struct SeedOptions {
 
 /// One entry per seed, in order. Equal arguments give equal results, however many runs are
 /// parallel. Throws what simulate and in_processes throw.
-std::vector<SeedRun> run_seeds(const link::LinkedProgram& linked, const model::ModelSpec& model,
+std::vector<SeedRun> run_seeds(const link::OrderedProgram& linked, const model::ModelSpec& model,
                                const cluster::Cluster& cluster, const costs::Costs& costs,
                                const cluster::Disturbance& disturbance, const SeedOptions& options);
 

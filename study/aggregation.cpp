@@ -32,8 +32,8 @@ class RoundEnds : public execution::TraceSink {
     if (!std::holds_alternative<program::Recv>(ops[op].work) || role + 1 == program_.roles.size())
       return;
     // A client has one receive in each round.
-    const auto round = std::count_if(ops.begin(), ops.begin() + op, [](const program::Op& before) {
-      return std::holds_alternative<program::Recv>(before.work);
+    const auto round = std::count_if(ops.begin(), ops.begin() + op, [](const program::Op& earlier) {
+      return std::holds_alternative<program::Recv>(earlier.work);
     });
     double& end = this->ends[static_cast<std::size_t>(round)];
     end = std::max(end, ends[0]);
@@ -44,7 +44,7 @@ class RoundEnds : public execution::TraceSink {
   const program::Program& program_;
 };
 
-std::array<double, secure::rounds> ends_of(const link::LinkedProgram& linked, const job::Job& job,
+std::array<double, secure::rounds> ends_of(const link::OrderedProgram& linked, const job::Job& job,
                                            Fidelity fidelity) {
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
   const costs::Costs costs(linked, job.model, job.cluster, job.plan.placement.rank_to_device,
@@ -143,7 +143,7 @@ Aggregation aggregate(const job::Job& job, const AggregationQuestion& question) 
   }
   secure::check_leaving(group, out.leaving);
   const std::vector<secure::ClientTraffic> traffic = secure::traffic_of(group, out.leaving);
-  const link::LinkedProgram linked =
+  const link::OrderedProgram linked =
       link::link(methods::secure_round(group, out.leaving, question.mask_rate));
   const std::array<double, secure::rounds> ends = ends_of(linked, job, question.fidelity);
   out.rounds.resize(secure::rounds);

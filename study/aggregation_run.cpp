@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +17,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/base/child.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/base/random.h"
@@ -117,12 +116,8 @@ class Process {
         .tv_usec = static_cast<suseconds_t>(1e6 * (timeout.value - static_cast<double>(whole)))};
     for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
       setsockopt(socket_, SOL_SOCKET, option, &limit, sizeof limit);
-    const pid_t parent = getpid();
-    std::fflush(nullptr);  // otherwise the child would write the parent's buffers a second time
-    pid_ = fork();
+    pid_ = fork_child();
     if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
       close(socket_);
       try {
         work(ends[1]);
@@ -142,8 +137,7 @@ class Process {
   ~Process() {
     close(socket_);
     kill(pid_, SIGKILL);
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    wait_for(pid_);
   }
   int socket() const { return socket_; }
 

@@ -140,11 +140,11 @@ class CollectiveRows {
     for (std::size_t i = 0; i < stated.protocols.size(); ++i)
       *number(stated, i, efficiency) = library_.protocols[i].measured.efficiency;
     q.cluster.use_library(std::move(stated));
-    const double once = answer(q).chosen.seconds;
+    const double once = predict_collective(q).chosen.seconds;
     std::vector<Id> links(q.cluster.links().size());
     std::iota(links.begin(), links.end(), Id{0});
     q.cluster.scale_links(links, 2, 1);
-    const double flow = 2 * (once - answer(q).chosen.seconds);  // bytes / bandwidth
+    const double flow = 2 * (once - predict_collective(q).chosen.seconds);  // bytes / bandwidth
     const double left = rows_[largest].measured - (once - flow);
     if (flow < least_flow * once || left <= 0) return std::nullopt;
     return flow / left;
@@ -183,7 +183,7 @@ class CollectiveRows {
   }
   CollectiveAnswer answered(std::size_t row) const {
     try {
-      return answer(questions_[row]);
+      return predict_collective(questions_[row]);
     } catch (const InputError& error) {
       throw unpredictable(rows_[row].name, error);
     }

@@ -14,6 +14,7 @@
 #include "study/calibration_files.h"
 #include "study/decision.h"
 #include "study/load.h"
+#include "study/study.h"
 #include "study/validation.h"
 
 namespace rehearse::study {
@@ -121,6 +122,26 @@ class StepRows {
         least_to_most("micro-batches of", [](const job::Job& j) { return j.plan.samples(); }),
         least_to_most("GPUs", [](const job::Job& j) { return j.plan.mesh.world_size(); }))};
   }
+  /// What the fitted rows say of other jobs.
+  software::Measured measured() const {
+    software::Measured out;
+    std::set<std::string> methods, precisions;
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      if (!rows_[i].fitted) continue;
+      const software::Measured::Job job = measured_job(jobs_[i].job);
+      const auto tokens = static_cast<std::int64_t>(job.tokens);
+      const bool first = out.most_ranks == 0;
+      out.least_hidden = first ? job.hidden : std::min(out.least_hidden, job.hidden);
+      out.least_tokens = first ? tokens : std::min(out.least_tokens, tokens);
+      out.most_hidden = std::max(out.most_hidden, job.hidden);
+      out.most_tokens = std::max(out.most_tokens, tokens);
+      out.most_ranks = std::max(out.most_ranks, job.ranks);
+      methods.insert(job.method), precisions.insert(job.precision);
+    }
+    out.methods.assign(methods.begin(), methods.end());
+    out.precisions.assign(precisions.begin(), precisions.end());
+    return out;
+  }
 
  private:
   InputError unpredictable(const std::string& row, const InputError& error) const {
@@ -219,7 +240,8 @@ Calibration calibrate_steps(const CalibrationQuestion& question) {
   }
   if (device) out.device_file = device_text(kind, rows.range());
   if (software)
-    out.software_file = software_text(question.software, source, out.keys, rows.range());
+    out.software_file =
+        software_text(question.software, source, out.keys, rows.range(), rows.measured());
   return out;
 }
 

@@ -33,7 +33,7 @@ constexpr std::array fractions{
 /// A key that is read from gaps.
 struct Measured {
   const char* key = "";
-  double before = 0;
+  double at_start = 0;
   const calibration::Gaps* gaps = nullptr;
   double value = 0;
   const char* kind = "";  // of gaps
@@ -172,22 +172,23 @@ class TraceCalibration {
   void measure() {
     for (const Measured& one : measured()) {
       if (!wanted(one.key)) continue;
-      const bool enough = one.gaps->count >= least_gaps;
-      if (!enough)
+      const bool gaps_suffice = one.gaps->count >= least_gaps;
+      if (!gaps_suffice)
         out_.notes.push_back(fmt::format("{}: only {} gaps between {}; it keeps its value", one.key,
                                          one.gaps->count, one.kind));
       out_.keys.push_back(
           {.key = one.key,
-           .before = one.before,
-           .after = enough ? rounded(one.value) : one.before,
-           .spread = enough ? one.gaps->error : 0,
+           .at_start = one.at_start,
+           .calibrated = gaps_suffice ? rounded(one.value) : one.at_start,
+           .spread = gaps_suffice ? one.gaps->error : 0,
            .duration = true,
-           .fitted = enough,
-           .from = enough ? fmt::format("{} gaps between {}, median {}, {} pauses left out",
-                                        one.gaps->count, one.kind,
-                                        to_text(Seconds(one.gaps->median)), one.gaps->pauses)
-                          : std::string()});
-      if (enough && std::string(one.key) == "launch") kind_.launch = Seconds(rounded(one.value));
+           .fitted = gaps_suffice,
+           .from = gaps_suffice ? fmt::format("{} gaps between {}, median {}, {} pauses left out",
+                                              one.gaps->count, one.kind,
+                                              to_text(Seconds(one.gaps->median)), one.gaps->pauses)
+                                : std::string()});
+      if (gaps_suffice && std::string(one.key) == "launch")
+        kind_.launch = Seconds(rounded(one.value));
     }
     out_.notes.emplace_back(
         "a trace does not show attention_efficiency, host.micro_batch, host.update and host.waits; "

@@ -98,7 +98,7 @@ std::vector<double> fit_rows(
     values.push_back(one.parameter.start);
   }
   if (question.tell) problem.tell = question.tell;
-  for (std::size_t r = 0; r < out.rows.size(); ++r) out.rows[r].before = predict(r, values);
+  for (std::size_t r = 0; r < out.rows.size(); ++r) out.rows[r].at_start = predict(r, values);
   problem.predict = [&](std::size_t row, std::span<const double> at) {
     return predict(fitted[row], at);
   };
@@ -113,14 +113,14 @@ std::vector<double> fit_rows(
     if (one.fitted) values[i] = rounded(one.value);
     out.keys.push_back(
         {.key = candidates[i].parameter.name,
-         .before = candidates[i].parameter.start,
-         .after = values[i],
+         .at_start = candidates[i].parameter.start,
+         .calibrated = values[i],
          .spread = one.spread,
          .duration = candidates[i].duration,
          .fitted = one.fitted,
          .from = one.fitted ? fmt::format("{} {}", fitted.size(), out.rows_are) : std::string()});
   }
-  for (std::size_t r = 0; r < out.rows.size(); ++r) out.rows[r].after = predict(r, values);
+  for (std::size_t r = 0; r < out.rows.size(); ++r) out.rows[r].calibrated = predict(r, values);
   const std::vector<std::string> notes = calibration::notes(problem, fit, out.rows_are);
   out.notes.insert(out.notes.end(), notes.begin(), notes.end());
   if (std::any_of(fit.estimates.begin(), fit.estimates.end(),
@@ -131,11 +131,11 @@ std::vector<double> fit_rows(
   return values;
 }
 
-double mean_error(const Calibration& calibration, bool fitted, bool after) {
+double mean_error(const Calibration& calibration, bool fitted, bool calibrated) {
   std::vector<double> predicted, measured;
   for (const CalibratedRow& row : calibration.rows) {
     if (row.fitted != fitted) continue;
-    predicted.push_back(after ? row.after : row.before);
+    predicted.push_back(calibrated ? row.calibrated : row.at_start);
     measured.push_back(row.measured);
   }
   return predicted.empty() ? 0 : calibration::mean_error(predicted, measured);
@@ -155,8 +155,8 @@ nlohmann::ordered_json to_json(const Calibration& c) {
   Json keys = Json::array(), rows = Json::array();
   for (const CalibratedKey& key : c.keys)
     keys.push_back({{"key", key.key},
-                    {"before", key.before},
-                    {"after", key.after},
+                    {"before", key.at_start},
+                    {"after", key.calibrated},
                     {"standard_error", key.spread},
                     {"unit", key.duration ? "s" : ""},
                     {"fitted", key.fitted},
@@ -165,8 +165,8 @@ nlohmann::ordered_json to_json(const Calibration& c) {
     rows.push_back({{"row", row.name},
                     {"use", row.fitted ? "calibrate" : "check"},
                     {"measured_s", row.measured},
-                    {"before_s", row.before},
-                    {"after_s", row.after}});
+                    {"before_s", row.at_start},
+                    {"after_s", row.calibrated}});
   Json facts = Json::object();
   for (const auto& [name, value] : c.facts) facts[name] = value;
   Json out{{"kind", name_of(c.kind)}, {"facts", std::move(facts)}, {"keys", std::move(keys)}};

@@ -36,17 +36,18 @@ struct CalibrationQuestion {
 /// One key of the file that is written.
 struct CalibratedKey {
   std::string key = {};
-  double before = 0, after = 0;
+  double at_start = 0, calibrated = 0;
   double spread = 0;      // standard error
   bool duration = false;  // seconds; otherwise a fraction
-  bool fitted = false;    // otherwise `after` is `before`, and a note says why
+  bool fitted = false;    // otherwise `calibrated` is `at_start`, and a note says why
   std::string from = {};  // what it rests on: "12 rows"
 };
 
 struct CalibratedRow {
   std::string name = {};
-  bool fitted = true;                          // otherwise only predicted
-  double measured = 0, before = 0, after = 0;  // seconds
+  bool fitted = true;                   // otherwise only predicted
+  double measured = 0;                  // seconds
+  double at_start = 0, calibrated = 0;  // seconds predicted with the values of CalibratedKey
 };
 
 struct Calibration {
@@ -90,9 +91,9 @@ std::vector<double> fit_rows(
 /// "16 rows of bert.csv: mean error 3.1%, cross-validated 3.9%": for `source` of a written file.
 std::string source_text(const CalibrationQuestion& question, const Calibration& calibration);
 
-/// The mean of |predicted / measured - 1| over the rows that are (not) fitted, before or after the
-/// fit; 0 when there are none.
-double mean_error(const Calibration& calibration, bool fitted, bool after);
+/// The mean of |predicted / measured - 1| over the rows that are (not) fitted, with the calibrated
+/// values or those at the start; 0 when there are none.
+double mean_error(const Calibration& calibration, bool fitted, bool calibrated);
 nlohmann::ordered_json to_json(const Calibration& calibration);
 
 }  // namespace rehearse::study

@@ -2,16 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/base/names.h"
+#include "engine/base/toml_text.h"
 
 namespace rehearse::study {
 namespace {
-
-/// A text as TOML's basic strings quote it, which is as JSON does.
-std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
 std::string microseconds(Seconds s) { return fmt::format("\"{:.10g}us\"", s.value * 1e6); }
 
@@ -42,7 +39,7 @@ std::string device_text(const cluster::DeviceKind& kind, const std::vector<std::
   const auto rate = [&](const char* key, FlopsPerSecond value) {
     quantity(key, value.value, 1e12, "TFLOP/s");
   };
-  add("name", quoted(kind.name));
+  add("name", toml_string(kind.name));
   add("memory", fmt::format("\"{:.0f}B\"", kind.memory.value));
   add("reserve", fmt::format("\"{:.0f}B\"", kind.reserve.value));
   rate("f32", kind.peak_f32);
@@ -60,27 +57,41 @@ std::string device_text(const cluster::DeviceKind& kind, const std::vector<std::
   quantity("idle", kind.idle.value, 1, "W");
   quantity("busy", kind.busy.value, 1, "W");
   add("calibrated", kind.calibrated ? "true" : "false");
-  add("source", quoted(kind.source));
+  add("source", toml_string(kind.source));
   return out;
 }
 
 std::string software_text(const std::string& base, const std::string& source,
                           const std::vector<CalibratedKey>& keys,
-                          const std::vector<std::string>& comments) {
-  std::string out = comment_lines(comments) +
-                    fmt::format("base = {}\nsource = {}\n\n[host]\n", quoted(base), quoted(source));
+                          const std::vector<std::string>& comments,
+                          const std::optional<software::Measured>& measured) {
+  std::string out = comment_lines(comments) + fmt::format("base = {}\nsource = {}\n\n[host]\n",
+                                                          toml_string(base), toml_string(source));
   for (const CalibratedKey& key : keys)
     if (key.fitted && key.key.starts_with("host."))
-      out += fmt::format("{} = {}\n", key.key.substr(5), microseconds(Seconds(rounded(key.after))));
+      out += fmt::format("{} = {}\n", key.key.substr(5),
+                         microseconds(Seconds(rounded(key.calibrated))));
+  if (measured) {
+    const auto texts = [](std::vector<std::string> words) {
+      for (std::string& word : words) word = toml_string(word);
+      return fmt::format("[{}]", fmt::join(words, ", "));
+    };
+    out += fmt::format(
+        "\n[measured]\nhidden = [{}, {}]\ntokens = [{}, {}]\nranks = {}\nmethods = {}\n"
+        "precisions = {}\n",
+        measured->least_hidden, measured->most_hidden, measured->least_tokens,
+        measured->most_tokens, measured->most_ranks, texts(measured->methods),
+        texts(measured->precisions));
+  }
   return out;
 }
 
 std::string library_text(const software::Library& library, const std::string& source,
                          const std::vector<std::string>& comments) {
-  std::string out = comment_lines(comments) +
-                    fmt::format("source = {}\ncopies = {:.6g}\n", quoted(source), library.copies);
+  std::string out = comment_lines(comments) + fmt::format("source = {}\ncopies = {:.6g}\n",
+                                                          toml_string(source), library.copies);
   for (const software::Protocol& p : library.protocols) {
-    out += fmt::format("\n[[protocol]]\nname = {}\nalgorithm = \"{}\"\n", quoted(p.name),
+    out += fmt::format("\n[[protocol]]\nname = {}\nalgorithm = \"{}\"\n", toml_string(p.name),
                        name_of(p.algorithm));
     if (p.nvlink_only) out += "nvlink_only = true\n";
     out += fmt::format("measured = {}\nestimated = {}\n", times_text(p.measured),

@@ -161,7 +161,7 @@ CollectiveQuestion read_collective(const Config& file) {
   return q;
 }
 
-CollectiveAnswer answer(const CollectiveQuestion& q) {
+CollectiveAnswer predict_collective(const CollectiveQuestion& q) {
   CollectiveAnswer out{.bytes = q.bytes,
                        .elements = std::max<std::int64_t>(1, q.bytes / size_of(q.dtype))};
   if (q.move == program::Move::all_to_all || parts_of_root(q.move)) {  // equal, as in nccl-tests

@@ -44,7 +44,7 @@ struct CollectiveAnswer {
 
 /// The time of the question's collective when nothing else uses the cluster. Throws InputError when
 /// no way serves the question.
-CollectiveAnswer answer(const CollectiveQuestion& question);
+CollectiveAnswer predict_collective(const CollectiveQuestion& question);
 
 nlohmann::ordered_json to_json(const CollectiveAnswer& answer);
 

@@ -149,9 +149,7 @@ std::string choices_text(const plan::Decision& decision) {
     std::vector<std::string> others;
     for (const plan::Alternative& a : c.runners_up)
       if (others.size() < most_shown)
-        others.push_back(fmt::format(
-            "{}: {}", a.value,
-            std::isfinite(a.seconds) ? planner::slower_text(a.seconds, c.seconds) : a.why));
+        others.push_back(fmt::format("{}: {}", a.value, a.why.substr(0, a.why.find(": compute"))));
     if (!others.empty())
       lines.push_back({"  " + c.name, c.value, fmt::format("{}", fmt::join(others, "; "))});
   }

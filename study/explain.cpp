@@ -160,7 +160,7 @@ std::string gain_table(const Explanation& e) {
 }  // namespace
 
 Explanation explain(const job::Job& job) {
-  const link::LinkedProgram linked = link::link(predicted_program_of(job), job.model);
+  const link::OrderedProgram linked = link::order(predicted_program_of(job));
   const std::optional<costs::Profile> profile = profile_of(job);
   execution::Pricing pricing{
       .model = job.model,

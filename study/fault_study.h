@@ -55,7 +55,7 @@ struct FaultStudy {
 struct FaultSubject {
   const job::Job& job;
   const StudyOptions& options;
-  const link::LinkedProgram& linked;
+  const link::OrderedProgram& linked;
   const costs::Costs& costs;
   const costs::Profile* profile = nullptr;
   const std::vector<double>& slow;

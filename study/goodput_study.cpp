@@ -80,7 +80,7 @@ LongRuns::LongRuns(const job::Job& job, const LongRunOptions& options)
       failures_(failures_of(job, options.duration, options.seeds)),
       layout_(goodput::layout_of(job.cluster, job.plan)),
       step_(predict(job, options.step)),
-      state_(goodput::state_bytes(link::link(program_of(job)), job.plan)) {
+      state_(goodput::state_bytes(link::order(program_of(job)), job.plan)) {
   const Ticks step = ticks(Seconds(step_.summary.step_time.mean));
   const goodput::Slots slots = slots_of(job, layout_, failures_.of_slots);
   check_rebalance(job);
@@ -276,8 +276,8 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
     const double each =
         (of(goodput::Loss::detection) + of(goodput::Loss::restart) + of(goodput::Loss::waiting)) /
         std::max(1.0, m.interruptions);
-    out.expected = goodput::expected_ratio(static_cast<double>(s.save_every) * out.step, stall,
-                                           out.between, Seconds(each));
+    out.closed_form_goodput = goodput::expected_ratio(static_cast<double>(s.save_every) * out.step,
+                                                      stall, out.between, Seconds(each));
   }
   if (waits_with_ > 0 && policy.shrinks)
     out.notes.push_back(fmt::format("with {} ranks the run waits for more: {}",
@@ -387,7 +387,8 @@ nlohmann::ordered_json to_json(const LongRun& run, const Study& step, const JobF
            {"intervals",
             {{"young_s", or_null(fails, run.young.value)},
              {"daly_s", or_null(fails, run.daly.value)},
-             {"expected_goodput", or_null(run.expected.has_value(), run.expected.value_or(0))},
+             {"expected_goodput",
+              or_null(run.closed_form_goodput.has_value(), run.closed_form_goodput.value_or(0))},
              {"curve", std::move(curve)}}},
            {"notes", run.notes},
            {"warnings", step.warnings}});

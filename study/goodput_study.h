@@ -55,7 +55,7 @@ struct LongRun {
   goodput::Summary summary = {};
   std::vector<goodput::IntervalScore> scores = {};
   Seconds young = {}, daly = {};
-  std::optional<double> expected = {};  // closed form; restart policy only
+  std::optional<double> closed_form_goodput = {};  // restart policy only
   std::vector<std::string> notes = {};
 };
 

@@ -49,7 +49,7 @@ job::Job load_for(const std::string& path, const std::vector<std::string>& set, 
   try {
     job = load(path, set);
   } catch (const InputError&) {
-    // A batch may suit these ranks and not as many as the host has cores.
+    // The job's batch may divide among `ranks` though not among the host's cores.
     if (states_size) throw;
     try {
       if (job = sized(); job->cluster.shared_cores() > 0) return *std::move(job);

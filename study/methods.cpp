@@ -134,7 +134,7 @@ std::vector<std::string> resets_for(const MethodChoice& choice, const StatedMeth
   for (const std::string& key : own_keys())
     if (job.keys.contains(fmt::format("method.{}", key)))
       out.push_back(fmt::format("method.{}=", key));
-  // Of no mesh, so another method can have it as well.
+  // shares=speed names no mesh, so it is kept for another method.
   if (job.shares_by_speed && methods::strategy_named(choice.method).combines.shares)
     out.emplace_back("method.shares=speed");
   return out;

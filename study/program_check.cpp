@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/base/fnv.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/link/rendezvous.h"
@@ -141,7 +142,7 @@ nlohmann::ordered_json to_json(const link::LinkedProgram& linked, bool with_mode
           {"method", program.method},
           {"world_size", program.world_size},
           {"mesh", std::move(mesh)},
-          {"program_hash", fmt::format("{:016x}", hash_of(linked.program))},
+          {"program_hash", hash_text(hash_of(linked.program))},
           {"workspace_included", with_model},
           {"roles", std::move(roles)},
           {"channels", std::move(channels)},

@@ -8,6 +8,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
+#include "engine/base/fnv.h"
 #include "engine/base/names.h"
 #include "engine/job/identity.h"
 #include "engine/job/plan_file.h"
@@ -137,7 +138,7 @@ void check_rehearsal(const job::Job& job) {
   const auto same = [&](const char* what, std::uint64_t then, std::uint64_t now) {
     if (then != now)
       refuse(file, fmt::format("stale: the {} is {} and was {} when it was rehearsed; {} anew",
-                               what, job::hash_text(now), job::hash_text(then), again));
+                               what, hash_text(now), hash_text(then), again));
   };
   same("model", rehearsal.model_hash, job::hash_of(job.model));
   same("cluster", rehearsal.cluster_hash, job.cluster.hash());

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/errors.h"
+#include "engine/base/fnv.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/json_text.h"
 #include "engine/job/identity.h"
@@ -34,10 +35,10 @@ Json json_of(const Rehearsal& r) {
                     {"steps", m.steps},
                     {"measured_by_predicted", m.ratio}});
   return {{"schema_version", Rehearsal::version},
-          {"model_hash", job::hash_text(r.model_hash)},
-          {"cluster_hash", job::hash_text(r.cluster_hash)},
-          {"profile_hash", job::hash_text(r.profile_hash)},
-          {"plan_hash", job::hash_text(r.plan_hash)},
+          {"model_hash", hash_text(r.model_hash)},
+          {"cluster_hash", hash_text(r.cluster_hash)},
+          {"profile_hash", hash_text(r.profile_hash)},
+          {"plan_hash", hash_text(r.plan_hash)},
           {"fidelity", r.fidelity},
           {"seeds", r.seeds},
           {"predicted_step_time_s", json_of(r.step_time)},

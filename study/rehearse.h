@@ -1,6 +1,6 @@
-// The C++ interface of librehearse.so: reads a job, predicts its step, compares methods, and ways
-// to recover from failures.
-// docs/cpp.md says how to link it; examples/compare_methods.cpp is a whole program.
+// The C++ interface of librehearse.so: reads a job, predicts its step, compares methods, and
+// compares ways to recover from failures. docs/cpp.md says how to link it;
+// examples/compare_methods.cpp is a whole program.
 //
 // The numbers are those of `rehearse simulate` and `rehearse compare`, and equal arguments give
 // equal numbers. A program may call these functions as often as it likes, from one thread at a

@@ -28,7 +28,7 @@ std::function<double(const plan::Plan&)> fluid_rescore(const job::Job& job,
     job::Job one = job;
     one.plan = plan;
     one.disturb.seed += own_seed;
-    const link::LinkedProgram linked = link::link(predicted_program_of(one));
+    const link::OrderedProgram linked = link::order(predicted_program_of(one));
     std::size_t instances = 0;
     for (const program::Role& role : linked.program.roles)
       instances += role.ops.size() * role.ranks.size();

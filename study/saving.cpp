@@ -33,7 +33,7 @@ std::string bytes(std::int64_t count) { return to_text(Bytes(static_cast<double>
 
 }  // namespace
 
-std::optional<Saving> saving_of(const job::Job& job, const link::LinkedProgram& linked,
+std::optional<Saving> saving_of(const job::Job& job, const link::OrderedProgram& linked,
                                 const costs::Costs& costs) {
   const plan::Checkpoints& how = job.plan.checkpoints;
   if (how.every == 0) return std::nullopt;

@@ -24,7 +24,7 @@ struct Saving {
 };
 
 /// Nothing when the program saves none.
-std::optional<Saving> saving_of(const job::Job& job, const link::LinkedProgram& linked,
+std::optional<Saving> saving_of(const job::Job& job, const link::OrderedProgram& linked,
                                 const costs::Costs& costs);
 
 /// After how many steps the same ops work again (checkpoints, exchanges of weights); 1: all work in

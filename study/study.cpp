@@ -72,7 +72,7 @@ execution::Stopping stopping(const job::Job& job, const StudyOptions& options, i
 struct Runs {
   const job::Job& job;
   const StudyOptions& options;
-  const link::LinkedProgram& linked;
+  const link::OrderedProgram& linked;
   const costs::Costs& costs;
   const costs::Profile* profile;
   const std::vector<double>& slow;
@@ -153,11 +153,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
 std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) {
   if (!job.profile.empty() && costs.calibrated()) return "";
   if (job.plan.fp8) return "no constant was fitted to steps in FP8";
-  const double replicas = std::max(1, job.plan.mesh.dp);
-  const double tokens = static_cast<double>(job.plan.schedule.global_batch) / replicas /
-                        std::max(1, job.plan.schedule.micro_batches) * job.model.seq_len;
-  const std::string why =
-      job.model.software.measured.outside(job.model.hidden, tokens, job.plan.mesh.world_size());
+  const std::string why = job.model.software.measured.outside(measured_job(job));
   if (!why.empty()) return why;
   const std::set<Id> nodes(job.plan.placement.node_of.begin(), job.plan.placement.node_of.end());
   const bool tcp = std::ranges::any_of(job.cluster.links(),
@@ -209,6 +205,16 @@ std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const cos
 
 }  // namespace
 
+software::Measured::Job measured_job(const job::Job& job) {
+  const double replicas = std::max(1, job.plan.mesh.dp);
+  return {.hidden = job.model.hidden,
+          .tokens = static_cast<double>(job.plan.schedule.global_batch) / replicas /
+                    std::max(1, job.plan.schedule.micro_batches) * job.model.seq_len,
+          .ranks = job.plan.mesh.world_size(),
+          .method = job.plan.method,
+          .precision = std::string(name_of(job::precision_of(job.plan)))};
+}
+
 std::int64_t peak_memory(const Study& study) {
   std::int64_t most = 0;
   for (const planner::DeviceNeed& need : study.memory) most = std::max(most, need.need);
@@ -224,7 +230,7 @@ std::optional<Cost> cost_of(const Study& study) {
               .per_billion_tokens = 1e9 * per_second / study.summary.tokens_per_s};
 }
 
-execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyOptions& options,
+execution::TraceSelection traced(const link::OrderedProgram& linked, const StudyOptions& options,
                                  int first) {
   execution::TraceSelection out{
       .first_step = first, .last_step = first + traced_steps - 1, .critical = options.critical};
@@ -253,10 +259,11 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   // What is predicted: the same program in its last phase, with the host's lane where the host
   // takes time.
   out.last_phase = program::last_phase(linked.program);
-  std::optional<link::LinkedProgram> hosted;
+  std::optional<link::OrderedProgram> hosted;
   if (job.model.software.busy_host() || out.last_phase > 1)
-    hosted = link::link(predicted_program_of(job));
-  const link::LinkedProgram& played = hosted ? *hosted : linked;
+    hosted = link::order(predicted_program_of(job));
+  const link::OrderedProgram& played =
+      hosted ? *hosted : static_cast<const link::OrderedProgram&>(linked);
   const std::optional<costs::Profile> profile = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
   const costs::Costs costs(played, job.model, job.cluster, job.plan.placement.rank_to_device,

@@ -100,11 +100,13 @@ struct Study {
 /// Predicts the job. Throws InputError when the job cannot be compiled, does not fit into memory or
 /// gives a number that is not finite, and when the level needs SimGrid and this build has none.
 Study predict(const job::Job& job, const StudyOptions& options);
+/// What software::Measured asks about a job.
+software::Measured::Job measured_job(const job::Job& job);
 /// Bytes of the device that needs the most.
 std::int64_t peak_memory(const Study& study);
 /// The ranks and steps of the trace file, from a step (from 0) on: all ranks if there are at most
 /// 64, or else the first ranks of each role.
-execution::TraceSelection traced(const link::LinkedProgram& linked, const StudyOptions& options,
+execution::TraceSelection traced(const link::OrderedProgram& linked, const StudyOptions& options,
                                  int first_step);
 
 /// Nothing: the rent is not known.

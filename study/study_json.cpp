@@ -1,6 +1,7 @@
 // The JSON of a study: what `rehearse simulate` and each row of `compare` write.
 #include <fmt/format.h>
 
+#include "engine/base/fnv.h"
 #include "engine/base/names.h"
 #include "study/fault_study.h"
 #include "study/study.h"
@@ -80,8 +81,8 @@ Json to_json(const Study& s) {
       {"robustness", s.summary.robustness},
       {"fidelity", name_of(s.fidelity)},
       {"calibrated", s.calibrated},
-      {"program_hash", fmt::format("{:016x}", s.program_hash)},
-      {"cluster_hash", fmt::format("{:016x}", s.cluster_hash)},
+      {"program_hash", hash_text(s.program_hash)},
+      {"cluster_hash", hash_text(s.cluster_hash)},
       {"warnings", s.warnings}});
   if (s.faults) out["faults"] = to_json(*s.faults);
   if (s.last_phase > 1) out["first_step"] = s.last_phase;

@@ -36,10 +36,10 @@ struct Change {
 
 /// Throws InputError when the states of both plans do not fit into memory at once.
 Change change_of(const job::Job& job, const plan::Plan& first) {
-  job::Job before = job;
-  before.plan = first;
+  job::Job job_of_first_plan = job;
+  job_of_first_plan.plan = first;
   Change out;
-  out.from = link::link(program_of(before));
+  out.from = link::link(program_of(job_of_first_plan));
   const std::vector<Id>& devices = first.placement.rank_to_device;
   out.migration =
       migration::migrate(out.from, link::link(program_of(job)), job.model,

@@ -12,6 +12,7 @@
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
+#include "engine/base/fnv.h"
 #include "engine/base/names.h"
 #include "engine/job/identity.h"
 #include "study/methods.h"
@@ -25,8 +26,6 @@ using Json = nlohmann::ordered_json;
 using Values = std::map<std::string, Json>;  // of a point: its axes, and all keys of its job
 
 constexpr std::size_t most_points = 1000000;
-
-std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 /// A condition: comparisons of which one must hold. A side is a key, a literal, or a product of
 /// both. A comparison with a key that the point does not state holds.
@@ -128,7 +127,7 @@ class Condition {
 };
 
 std::string file_hash(const std::filesystem::path& path) {
-  return hex(job::fnv1a(read_file(path.string())));
+  return hash_text(fnv1a(read_file(path.string())));
 }
 
 /// Of what decides results besides the job: the code of librehearse.so and the data files.
@@ -149,7 +148,7 @@ std::uint64_t surroundings() {
         if (entry.path().extension() == ".toml") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   for (const auto& file : files) text += file.filename().string() + file_hash(file);
-  return job::fnv1a(text);
+  return fnv1a(text);
 }
 
 /// Hashes of the files that texts of the job name.
@@ -236,7 +235,7 @@ std::vector<Point> points_of(const Sweep& sweep) {
   const std::size_t count = count_of(sweep);
   std::optional<Resizer> resizer;
   if (sweep.scaling) resizer.emplace(*sweep.scaling, sweep.axes.front().values.front().devices);
-  const std::string around = options_text(sweep) + hex(surroundings());
+  const std::string around = options_text(sweep) + hash_text(surroundings());
   NamedFiles files;
   std::set<std::string> names;
   std::vector<Point> out;
@@ -272,8 +271,8 @@ std::vector<Point> points_of(const Sweep& sweep) {
     for (const auto& [name, label] : point.values.items())
       if (!label.is_null()) values[name] = label;
     for (const auto& [name, value] : values) names.insert(name);
-    point.deal = job::fnv1a(text + options_text(sweep));
-    point.key = hex(job::fnv1a(fmt::format("{}{}{}", text, named, around)));
+    point.deal = fnv1a(text + options_text(sweep));
+    point.key = hash_text(fnv1a(fmt::format("{}{}{}", text, named, around)));
     const bool in = std::all_of(conditions.begin(), conditions.end(),
                                 [&](const Condition& c) { return c.holds(values); });
     point.set = std::move(set);

@@ -10,6 +10,7 @@
 #include "engine/base/csv.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/median.h"
 #include "engine/base/names.h"
 #include "engine/base/units.h"
 #include "engine/costs/ping_pong.h"
@@ -125,7 +126,8 @@ Prediction predict_row(const ValidationSet& set, const ValidationRow& row,
   keys.insert(keys.end(), options.overrides.begin(), options.overrides.end());
   try {
     if (set.kind == Measured::collective) {
-      out.predicted = answer(read_collective(Config::load(set.file, keys))).chosen.seconds;
+      out.predicted =
+          predict_collective(read_collective(Config::load(set.file, keys))).chosen.seconds;
       return out;
     }
     job::Job job = load(set.file, keys);
@@ -209,7 +211,7 @@ Accuracy accuracy(const Validation& validation, bool calibrates) {
   for (const double e : errors) out.mean += e / out.rows;
   out.bias /= out.rows;
   out.worst = *std::max_element(errors.begin(), errors.end());
-  out.median = costs::median(std::move(errors));
+  out.median = median(std::move(errors));
   return out;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,15 +10,14 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/base/child.h"
 #include "engine/base/errors.h"
 
 namespace rehearse::cli {
 namespace {
 
 /// Runs in the child after fork.
-[[noreturn]] void become(const std::vector<char*>& argv, int said, pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);
+[[noreturn]] void become(const std::vector<char*>& argv, int said) {
   setpgid(0, 0);  // Ctrl-C ends the campaign, and with it this process
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, STDIN_FILENO);
@@ -37,9 +35,8 @@ Child::Child(const std::vector<std::string>& arguments, const std::string& said)
   std::vector<char*> argv;
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
-  const pid_t parent = getpid();
-  pid_ = fork();
-  if (pid_ == 0) become(argv, file, parent);
+  pid_ = fork_child();
+  if (pid_ == 0) become(argv, file);
   const int error = errno;
   close(file);
   if (pid_ < 0)
@@ -49,15 +46,12 @@ Child::Child(const std::vector<std::string>& arguments, const std::string& said)
 Child::~Child() {
   if (poll()) return;
   kill(pid_, SIGKILL);
-  int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
+  wait_for(pid_);
 }
 
 std::optional<int> Child::poll() {
   int status = 0;
-  if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_)
-    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_) status_ = exit_status(status);
   return status_;
 }
 

@@ -78,14 +78,14 @@ std::string lacking(Mishap kind, const Draws& d, const TrialJob& subject, const 
                : "its messages do not say that something cannot be written";
   if (kind == Mishap::wrong_numbers && !says({"wrong numbers"}))
     return "its messages do not speak of wrong numbers";
-  const std::set<int> expected = culprits(kind, d, subject);
-  const auto is_expected = [&](int rank) { return expected.contains(rank); };
-  if (std::ranges::none_of(ended.blamed, is_expected))
-    return fmt::format("its messages do not name rank {}", fmt::join(expected, " or "));
+  const std::set<int> culprit_ranks = culprits(kind, d, subject);
+  const auto is_culprit = [&](int rank) { return culprit_ranks.contains(rank); };
+  if (std::ranges::none_of(ended.blamed, is_culprit))
+    return fmt::format("its messages do not name rank {}", fmt::join(culprit_ranks, " or "));
   // Numbers that spread before they are noticed are wrong on other ranks too.
-  if (kind == Mishap::wrong_numbers || std::ranges::all_of(ended.blamed, is_expected)) return "";
+  if (kind == Mishap::wrong_numbers || std::ranges::all_of(ended.blamed, is_culprit)) return "";
   return fmt::format("its messages blame ranks {}, and it was {}", fmt::join(ended.blamed, ", "),
-                     fmt::join(expected, " or "));
+                     fmt::join(culprit_ranks, " or "));
 }
 
 /// Something no run may do, however it ends; empty: it has not.

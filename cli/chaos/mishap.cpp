@@ -16,7 +16,7 @@ namespace {
 using faults::Kind;
 using faults::Phase;
 
-/// The first step after which a checkpoint is there that `step` belongs to.
+/// The step, not before `step`, after which the next checkpoint is saved.
 std::int64_t next_save(std::int64_t step, const Shape& shape) {
   return (step + shape.save_every - 1) / shape.save_every * shape.save_every;
 }

@@ -60,10 +60,10 @@ std::string key_table(const study::Calibration& c) {
   std::vector<std::string> kept;
   for (const study::CalibratedKey& key : c.keys)
     if (key.fitted)
-      lines.push_back({key.key, value_text(key, key.before), value_text(key, key.after),
+      lines.push_back({key.key, value_text(key, key.at_start), value_text(key, key.calibrated),
                        value_text(key, key.spread), key.from});
     else
-      kept.push_back(fmt::format("{} {}", key.key, value_text(key, key.before)));
+      kept.push_back(fmt::format("{} {}", key.key, value_text(key, key.at_start)));
   return (lines.size() > 1 ? table(lines) : "") +
          (kept.empty() ? "" : fmt::format("not fitted: {}\n", fmt::join(kept, ", ")));
 }
@@ -93,8 +93,8 @@ std::string row_table(const study::Calibration& c) {
   };
   for (const study::CalibratedRow& row : c.rows)
     lines.push_back({row.name, row.fitted ? "calibrate" : "check", to_text(Seconds(row.measured)),
-                     to_text(Seconds(row.before)), error(row.before, row.measured),
-                     to_text(Seconds(row.after)), error(row.after, row.measured)});
+                     to_text(Seconds(row.at_start)), error(row.at_start, row.measured),
+                     to_text(Seconds(row.calibrated)), error(row.calibrated, row.measured)});
   return table(lines);
 }
 

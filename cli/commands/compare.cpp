@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "cli/commands/long_run.h"
 #include "cli/commands/study_options.h"
@@ -60,13 +61,39 @@ std::vector<std::string> cells(const Row& row) {
           fixed(m.robustness, 4)};
 }
 
-/// The fastest rows in a line; empty: there are not two.
+/// What the rows train, and where. Labels may state keys beside the method's, so rows may differ.
+struct Work {
+  std::set<std::string> models = {}, precisions = {}, clusters = {};
+  std::set<int> batches = {}, lengths = {};
+
+  explicit Work(const std::vector<Row>& rows) {
+    for (const Row& row : rows) {
+      if (!row.study) continue;
+      const study::Subject& s = row.study->subject;
+      models.insert(s.model), precisions.insert(s.precision), clusters.insert(s.cluster);
+      batches.insert(s.global_batch), lengths.insert(s.seq_len);
+    }
+  }
+  /// Whether a step of each row does equally much.
+  bool equal() const { return models.size() == 1 && batches.size() == 1 && lengths.size() == 1; }
+  std::string text() const {
+    const auto any = [](const auto& values) {
+      return fmt::format("{}", fmt::join(values, " or "));
+    };
+    return fmt::format("{}, {} samples of {} tokens a step, {} on {}", any(models), any(batches),
+                       any(lengths), any(precisions), any(clusters));
+  }
+};
+
+/// The fastest rows in a line; empty: there are not two, or they do not do the same.
 std::string fastest_text(const std::vector<Row>& rows) {
   constexpr std::size_t shown = 3;
   std::vector<std::pair<double, std::string>> all;
   for (const Row& row : rows)
     if (row.study) all.emplace_back(row.study->summary.step_time.mean, row.choice.label);
   if (all.size() < 2) return "";
+  if (!Work(rows).equal())
+    return "no row is called the fastest: their steps are of different work; compare tokens/s\n";
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string out = fmt::format("fastest: {}, {:.4g} s", all[0].second, all[0].first);
@@ -145,11 +172,10 @@ std::string describe(const std::vector<Row>& rows, bool fit) {
   std::string out;
   if (any != nullptr)
     out = table(lines) + fmt::format(
-                             "\n{} on {}\n+-: 95% interval over {} seed{} of {} steps; "
+                             "\n{}\n+-: 95% interval over {} seed{} of {} steps; "
                              "GB sent: mean per rank and step; peak memory: {}; fidelity: {}\n",
-                             work_text(any->subject), any->subject.cluster, seeds,
-                             seeds == 1 ? "" : "s", study::range_text(steps), kinds,
-                             name_of(any->fidelity));
+                             Work(rows).text(), seeds, seeds == 1 ? "" : "s",
+                             study::range_text(steps), kinds, name_of(any->fidelity));
   out += fastest_text(rows);
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   out += refused_text(rows, fit);

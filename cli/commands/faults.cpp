@@ -67,7 +67,7 @@ int run_faults(const Context& context, const Options& options) {
     return a.second.incidents > b.second.incidents;
   });
   const double rate = 1000 * incidents / node_days;
-  const double expected = failures.per_day * duration.value / 86400;
+  const double expected_incidents = failures.per_day * duration.value / 86400;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   std::vector<std::vector<std::string>> lines{{"cause", "incidents", "share", "events"}};
   for (const auto& [name, c] : causes) {
@@ -89,7 +89,7 @@ int run_faults(const Context& context, const Options& options) {
                                                {"seed", trace.seed},
                                                {"duration_s", duration.value},
                                                {"incidents", incidents},
-                                               {"expected_incidents", expected},
+                                               {"expected_incidents", expected_incidents},
                                                {"per_1000_node_days", rate},
                                                {"causes", std::move(list)}}));
     return good;
@@ -100,9 +100,10 @@ int run_faults(const Context& context, const Options& options) {
                    job.cluster.name(), rate,
                    incidents > 0 ? fmt::format(", one in {}", to_text(duration / incidents)) : "")
             << fmt::format("failures  {}{}\n", failures.source,
-                           failures.of_slots ? fmt::format(" ({}), seed {}; {:.4g} expected",
-                                                           failures.summary, trace.seed, expected)
-                                             : "");
+                           failures.of_slots
+                               ? fmt::format(" ({}), seed {}; {:.4g} expected", failures.summary,
+                                             trace.seed, expected_incidents)
+                               : "");
   if (incidents > 0) std::cout << "\n" << table(lines);
   return good;
 }

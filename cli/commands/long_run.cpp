@@ -71,7 +71,8 @@ std::string intervals_text(const study::LongRun& run) {
   std::string out = fmt::format("best {}, Young {}, Daly {}",
                                 to_text(static_cast<double>(best.save_every) * run.step),
                                 to_text(run.young), to_text(run.daly));
-  if (run.expected) out += fmt::format("; closed form {}", percent(*run.expected, 2));
+  if (run.closed_form_goodput)
+    out += fmt::format("; closed form {}", percent(*run.closed_form_goodput, 2));
   return out;
 }
 

@@ -77,7 +77,7 @@ void add_plan(CLI::App& app, Context& context) {
   const Command command(app, context, "plan",
                         "Decide the best plan for a job's model on its cluster",
                         "  rehearse plan experiments/paper-ddp.toml --explain -o plan.toml\n"
-                        "  rehearse simulate experiments/paper-ddp.toml --set method.name= \\\n"
+                        "  rehearse simulate experiments/paper-ddp.toml --set method= \\\n"
                         "    --set method.plan=plan.toml\n"
                         "  rehearse plan experiments/paper-ddp.toml --budget 500 --json\n"
                         "  rehearse plan experiments/paper-ddp.toml --set method.tp=1");

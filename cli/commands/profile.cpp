@@ -48,7 +48,7 @@ void write_profile(const Context& context, const ProfileOptions& options,
 }
 
 int run_profile(const Context& context, const ProfileOptions& options) {
-  check_writable("-o", options.output);
+  check_writable("-o", options.output, !options.merge.empty());
   if (!options.merge.empty()) {
     write_profile(context, options, merged(options));
     return good;

@@ -10,6 +10,7 @@
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
+#include "engine/base/fnv.h"
 #include "engine/link/link.h"
 #include "engine/link/workspace.h"
 #include "study/decision.h"
@@ -78,7 +79,7 @@ int run_program(const Context& context, const Options& options) {
   } else if (context.json) {
     teller.done();
     const nlohmann::ordered_json out{{"schema_version", 1},
-                                     {"program_hash", fmt::format("{:016x}", hash_of(program))},
+                                     {"program_hash", hash_text(hash_of(program))},
                                      {"text", to_text(program)}};
     std::cout << out.dump(2) << "\n";
   } else if (options.output.empty()) {

@@ -64,7 +64,8 @@ std::string describe(const study::Study& s) {
     row("in time",
         fmt::format("{} of the samples, in rounds of at most {}; late clients are dropped",
                     percent(m.in_time, 1), to_text(*s.deadline)));
-  row("MFU", m.mfu > 0 ? percent(m.mfu, 2) + doubt
+  row("MFU", m.mfu > 0 ? percent(m.mfu, 2) +
+                             (s.subject.precision == "fp8" ? " of the FP8 peak" : "") + doubt
                        : "not known: the peak rate of this machine's cores is not");
   row("bubble", percent(m.bubble_fraction, 2) + " of the compute lanes' time");
   row("exposed communication", to_text(Seconds(m.exposed_comm_s)) + " a step");

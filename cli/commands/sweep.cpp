@@ -114,6 +114,11 @@ int run_sweep(const Context& context, const Options& options) {
   const Whole whole{sweep, searches ? std::move(found) : study::results_of(sweep, points, rows), by,
                     searches ? points.size() : 0};
   const Json json = json_of(context, whole);
+  // As compare, of which no method can run. A shard is good when it has tried its points.
+  const auto has_result = [](const study::Row& row) { return !row.metrics.empty(); };
+  if (status == good && work.of == 1 && !whole.results.empty() &&
+      std::ranges::none_of(whole.results, has_result))
+    status = refused;
   std::string wrote;
   if (work.of == 1) {
     write_file(options.output + "/results.csv", study::csv_of(sweep, whole.results));

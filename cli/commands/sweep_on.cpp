@@ -48,15 +48,15 @@ class LineCount {
       read += static_cast<std::streamoff>(more.size());
       lines_ += static_cast<std::size_t>(std::count(more.begin(), more.end(), '\n'));
     }
-    if (!before_) before_ = lines_;
-    return lines_ - *before_;
+    if (!lines_at_start_) lines_at_start_ = lines_;
+    return lines_ - *lines_at_start_;
   }
 
  private:
   std::string folder_;
   std::map<std::string, std::streamoff> read_ = {};
   std::size_t lines_ = 0;
-  std::optional<std::size_t> before_ = {};
+  std::optional<std::size_t> lines_at_start_ = {};
 };
 
 /// How a wait has ended: by the job's end, by a signal, or because the time was over.

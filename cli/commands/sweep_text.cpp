@@ -109,7 +109,7 @@ class Commonest {
   std::map<std::string, int> count_ = {};
 };
 
-/// Null: one metric ranks.
+/// Null with one metric: there is no frontier.
 Json frontier_json(const Whole& whole) {
   if (whole.by.size() < 2) return nullptr;
   Json by = Json::array(), keys = Json::array();

@@ -1,7 +1,9 @@
 #include "cli/console/command.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace rehearse::cli {
@@ -14,6 +16,16 @@ Option Option::type(const std::string& name) const {
 template <class T>
 Option Option::between(T least, T most) const {
   option_->check(CLI::Range(least, most));
+  // A comparison with NaN is false, so CLI11 finds it in every range.
+  if constexpr (std::is_floating_point_v<T>)
+    option_->check(
+        [](const std::string& text) {
+          double value = 0;
+          return CLI::detail::lexical_cast(text, value) && std::isnan(value)
+                     ? text + " is not a number"
+                     : std::string();
+        },
+        "");
   return *this;
 }
 

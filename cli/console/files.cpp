@@ -10,12 +10,14 @@
 #include <fstream>
 
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 
 namespace rehearse::cli {
 
 namespace fs = std::filesystem;
 
-void check_writable(const std::string& flag, const std::string& path) {
+void check_writable(const std::string& flag, const std::string& path, bool updates) {
+  if (!updates) will_write(flag, path);
   std::error_code ignored;
   if (fs::is_directory(path, ignored))
     throw InputError(fmt::format("{} {}: is a folder; name a file in it", flag, path));

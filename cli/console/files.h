@@ -5,8 +5,10 @@
 
 namespace rehearse::cli {
 
-/// Throws InputError with the flag and the cause when no file can be created at `path`.
-void check_writable(const std::string& flag, const std::string& path);
+/// Throws InputError with the flag and the cause when no file can be created at `path`, or when
+/// this command reads that file (will_write).
+/// `updates`: what is written contains what was read.
+void check_writable(const std::string& flag, const std::string& path, bool updates = false);
 /// A new temporary folder. The destructor removes the folder and its contents, unless it is kept.
 class TemporaryFolder {
  public:

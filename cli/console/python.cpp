@@ -1,15 +1,21 @@
 #include "cli/console/python.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <string_view>
 
 #include "cli/console/files.h"
 #include "cli/console/spawn.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
+#include "engine/base/terms.h"
 
 namespace rehearse::cli {
 std::string find_python() {
@@ -47,6 +53,11 @@ void run_report(const std::string& python, const std::vector<std::string>& argum
 
 std::string check_result_file(const std::string& path) {
   if (path.empty()) return "";
+  const std::string end = folded(std::filesystem::path(path).extension().string());
+  constexpr std::array<std::string_view, 5> ends{".json", ".html", ".svg", ".png", ".pdf"};
+  if (std::ranges::find(ends, end) == ends.end())
+    throw InputError(
+        fmt::format("--output {}: the name must end in {}", path, fmt::join(ends, ", ")));
   check_writable("--output", path);
   return path.ends_with(".json") ? "" : need_python("--output");
 }

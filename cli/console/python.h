@@ -19,7 +19,7 @@ std::string run_script(const std::string& python, const std::string& script,
 /// Runs plots/report.py.
 void run_report(const std::string& python, const std::vector<std::string>& arguments);
 
-/// Checks an -o option whose file is JSON (.json) or a picture (any other ending); empty: no file.
+/// Checks an -o option whose file is JSON (.json), a page (.html) or a picture; empty: no file.
 /// Returns the interpreter that draws the picture, or an empty text. Throws InputError.
 std::string check_result_file(const std::string& path);
 /// Writes the JSON, or the picture that plots/report.py makes of it. `python`: of

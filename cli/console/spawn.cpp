@@ -16,6 +16,7 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/base/child.h"
 #include "engine/base/duration.h"
 #include "engine/base/errors.h"
 
@@ -56,8 +57,7 @@ void read_to_end(int from, Finished& out, pid_t child, ProcessGroup group, Secon
   }
   out.timed_out = true;
   kill(group == ProcessGroup::own ? -child : child, SIGKILL);
-  while (waitpid(child, &out.status, 0) < 0 && errno == EINTR) {
-  }
+  out.status = wait_for(child);
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ Finished run_program(const std::vector<std::string>& arguments, bool with_errors
   }
   read_to_end(ends[0], out, child, group, limit);
   close(ends[0]);
-  out.status = WIFEXITED(out.status) ? WEXITSTATUS(out.status) : 128 + WTERMSIG(out.status);
+  out.status = exit_status(out.status);
   if (out.timed_out && !patience)
     throw BackendError(
         fmt::format("{} had not ended after {} s and was stopped; the environment variable "

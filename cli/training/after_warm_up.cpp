@@ -28,7 +28,7 @@ plan::Plan decide_again(const job::Job& job, const std::string& path,
   };
   const std::string observed = file("warm-up.profile.json");
   costs::Profile profile = study::profile_of(job).value_or(costs::Profile{});
-  // A run that goes on with other ranks has observed nothing yet, but its warm-up has.
+  // A run resumed with other ranks has no variances of its own yet; take those its warm-up saved.
   if (measured.variances.empty() && std::filesystem::is_regular_file(observed))
     profile = costs::load_profile(observed);
   else

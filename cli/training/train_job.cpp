@@ -89,7 +89,7 @@ void write_variances(const std::string& path, const job::Job& job,
   write_file(path, to_json(profile));
   if (!quiet && !variances.empty())
     fmt::print("{}: variances of {} layers over {} steps\n", path, variances.size(),
-               variances.front().steps);
+               variances.front().observed_steps);
 }
 
 nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary& s) {
@@ -273,7 +273,7 @@ int train_job(const Context& context, const TrainFlags& options) {
   if (!options.trace.empty()) check_writable("--trace", options.trace);
   if (!options.out_weights.empty()) check_writable("--export", options.out_weights);
   if (!options.profile_out.empty()) {
-    check_writable("--profile-out", options.profile_out);
+    check_writable("--profile-out", options.profile_out, true);
     if (std::filesystem::exists(options.profile_out)) costs::load_profile(options.profile_out);
   }
   if (!options.weights.empty() && !std::filesystem::is_regular_file(options.weights))

@@ -12,9 +12,9 @@
 
 namespace rehearse {
 
-/// The value that the key names; of a missing key, `fallback`.
+/// The value that the key names; of a missing key, `fallback`: without one, the first value.
 template <class E>
-E choose(const Config& c, const std::string& key, E fallback) {
+E choose(const Config& c, const std::string& key, E fallback = E{}) {
   return *from_name<E>(c.text(key, std::string(name_of(fallback)), names_of<E>()));
 }
 

@@ -5,14 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <utility>
 
 #include "engine/base/config_source.h"
+#include "engine/base/files.h"
 #include "engine/base/foreign.h"
 
 namespace rehearse {
@@ -63,14 +61,7 @@ Config::Config(std::shared_ptr<Source> source, std::string path)
     : source_(std::move(source)), path_(std::move(path)) {}
 
 Config Config::load(const std::string& path, const std::vector<std::string>& overrides) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in || in.bad() || (text.str().empty() && errno != 0))
-    throw InputError(fmt::format("{}: cannot be read: {}", path,
-                                 errno != 0 ? std::strerror(errno) : "input/output error"));
-  return parse(text.str(), path, overrides);
+  return parse(read_file(path), path, overrides);
 }
 
 Config Config::parse(const std::string& text, const std::string& file,

@@ -4,12 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 
 namespace rehearse {
 namespace {
@@ -76,14 +75,6 @@ CsvTable parse_csv(const std::string& text, const std::string& file) {
   return std::move(reader.table);
 }
 
-CsvTable load_csv(const std::string& path) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in || (text.str().empty() && errno != 0))
-    throw InputError(fmt::format("{}: cannot be read", path));
-  return parse_csv(text.str(), path);
-}
+CsvTable load_csv(const std::string& path) { return parse_csv(read_file(path), path); }
 
 }  // namespace rehearse

@@ -2,6 +2,8 @@
 // neighbouring letters is one edit. Case is ignored, and - equals _.
 #include "engine/base/errors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -37,13 +39,17 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     if (d < best_distance) best = &candidate, best_distance = d;
   }
   if (best != nullptr) return *best;
-  // A missing word ("batch" for "global_batch") is many edits, but still likely to be meant.
+  // A missing word ("batch" for "global_batch") is many edits, but still likely to be meant; a part
+  // of a word ("batch" for "eval_batches") less so.
+  std::pair<bool, std::size_t> least;
   for (const std::string& candidate : candidates) {
     std::string longer = folded(candidate), shorter = wanted;
     if (longer.size() < shorter.size()) std::swap(longer, shorter);
-    const std::size_t d = longer.size() - shorter.size();
     if (shorter.size() < 3 || longer.find(shorter) == std::string::npos) continue;
-    if (best == nullptr || d < best_distance) best = &candidate, best_distance = d;
+    const bool part =
+        fmt::format("_{}_", longer).find(fmt::format("_{}_", shorter)) == std::string::npos;
+    const std::pair d(part, longer.size() - shorter.size());
+    if (best == nullptr || d < least) best = &candidate, least = d;
   }
   return best != nullptr ? *best : std::string();
 }

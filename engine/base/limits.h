@@ -6,7 +6,7 @@
 namespace rehearse::limits {
 
 /// Bytes per second, up to a thousand times the fastest memory.
-constexpr Limits bandwidth = between(1e3, 1e16);
+constexpr Limits bandwidth = between(1e3, 1e16), bandwidth_or_none = between(0, 1e16);
 /// FLOP/s, up to a million times the fastest device.
 constexpr Limits rate = between(1e3, 1e21);
 /// FLOP/s of a number format that a device may lack; 0: not supported.
@@ -18,6 +18,8 @@ constexpr Limits memory = between(1e3, 1e18);
 constexpr Limits reserve = between(0, 1e18);
 /// The fraction of a peak rate that is reached.
 constexpr Limits efficiency = between(1e-6, 1);
+/// A part of a whole, a probability.
+constexpr Limits part = between(0, 1);
 /// A multiple of a duration.
 constexpr Limits factor = between(1e-6, 1e6);
 /// Watts of one device, up to a megawatt.

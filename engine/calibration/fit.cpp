@@ -245,7 +245,7 @@ Fit fit(const Problem& problem) {
   const Rows rows = all_rows(problem);
   Values start = starts(problem);
   Fit out;
-  out.before = mean_error(predicted(problem, rows, start), problem.measured);
+  out.at_start = mean_error(predicted(problem, rows, start), problem.measured);
   out.identified = identify(sensitivities(problem, start));
   if (!out.identified.without_effect.empty()) {
     start = awake(problem, out.identified.without_effect);
@@ -266,7 +266,7 @@ Fit fit(const Problem& problem) {
     if (round + 1 < most_rounds) free = std::move(next);
   }
   out.predicted = predicted(problem, rows, values);
-  out.after = mean_error(out.predicted, problem.measured);
+  out.fitted = mean_error(out.predicted, problem.measured);
   const Folds folds = cross_validate(problem, free, values);
   out.cross_validated = folds.error;
   out.folds = static_cast<int>(folds.values.size());

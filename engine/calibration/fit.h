@@ -46,8 +46,9 @@ struct Fit {
   std::vector<Estimate> estimates = {};  // of each parameter
   Identified identified = {};            // at the fitted values
   std::vector<double> predicted = {};    // seconds of each row at the fitted values
-  /// Means of |predicted / measured - 1|. cross_validated: of rows that a fit had not seen.
-  double before = 0, after = 0, cross_validated = 0;
+  /// Means of |predicted / measured - 1|: at the start values, at the fitted ones, and of rows that
+  /// a fit had not seen.
+  double at_start = 0, fitted = 0, cross_validated = 0;
   int folds = 0;
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/median.h"
 #include "engine/costs/ping_pong.h"
 
 namespace rehearse::calibration {
@@ -101,7 +102,7 @@ std::optional<TracedProduct> product_of(const std::string& name, const Json& arg
 }
 
 Gaps gaps_of(std::vector<double> seconds) {
-  Gaps out{.median = costs::median(seconds)};
+  Gaps out{.median = median(seconds)};
   const std::size_t all = seconds.size();
   std::erase_if(seconds, [&](double gap) { return gap > pause * out.median; });
   out.count = static_cast<int>(seconds.size());
@@ -237,7 +238,7 @@ class TraceReader {
     for (TracedProduct& one : out) {
       const std::vector<double>& same =
           seconds[{one.batch, one.rows, one.columns, one.inner, one.dtype, one.tf32}];
-      one.seconds = costs::median(same);
+      one.seconds = median(same);
       one.calls = static_cast<int>(same.size());
     }
     std::erase_if(out, [](const TracedProduct& one) { return one.seconds <= 0; });

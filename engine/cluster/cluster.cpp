@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "engine/cluster/fnv.h"
+#include "engine/base/fnv.h"
 #include "engine/cluster/paths.h"
 #include "engine/cluster/tables.h"
 

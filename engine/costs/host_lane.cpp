@@ -56,7 +56,7 @@ class HostLane {
       if (first_update && how_.waits_for(HostWait::update)) {
         for (const program::After& after : op.after)
           if (after.lag == 0 && after.op < o) awaited.push_back(new_id[after.op]);
-        // Of the update's own lane, no op is in `after`.
+        // Waits on the update's own lane are implied by lane order, so `after` lacks them.
         if (const Id norm = last_norm_in(op); norm != none) awaited.push_back(norm);
       }
       // The op may start when the host begins to issue it. If the end of the host's last op does

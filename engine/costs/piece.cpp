@@ -9,7 +9,7 @@ model::Piece piece_of(const program::Program& p, const program::Role& role,
                       const program::Compute& compute, const model::ModelSpec& model) {
   model::Piece piece{.part = compute.part, .first = compute.microbatch == 0};
   if (compute.part != program::Part::attend) return piece;
-  piece.keys = attended(model, model.segments[compute.segment].layer);
+  piece.keys = attention_span(model, model.segments[compute.segment].layer);
   if (compute.block == none) return piece;
   const bool causal = model.family != model::Family::bert;
   const tensors::GroupPlace place = tensors::place_along(p, "cp", role.ranks.front());

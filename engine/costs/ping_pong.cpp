@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "engine/base/median.h"
+
 namespace rehearse::costs {
 namespace {
 
@@ -37,21 +39,6 @@ std::vector<double> bandwidths(const std::vector<double>& large, double small, d
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-double median_deviation(const std::vector<double>& values) {
-  const double middle = median(values);
-  std::vector<double> distances;
-  distances.reserve(values.size());
-  for (const double value : values) distances.push_back(std::abs(value - middle));
-  return median(std::move(distances));
-}
 
 std::vector<PairRound> pairing_rounds(std::span<const Id> node_of) {
   std::vector<PairRound> out;

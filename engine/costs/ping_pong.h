@@ -20,10 +20,6 @@
 
 namespace rehearse::costs {
 
-double median(std::vector<double> values);  // 0 of none
-/// Median distance from the median.
-double median_deviation(const std::vector<double>& values);
-
 /// Rounds of pairs (lower, higher) of devices; each pair occurs once. The pairs of a round are
 /// disjoint and share no node, because pairs that share a NIC would slow each other down. With one
 /// device per node, these are the n - 1 rounds (n if n is odd) of a round-robin tournament: for

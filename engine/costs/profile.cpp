@@ -70,7 +70,8 @@ auto result(const PairTime& t) {
   return std::tuple(t.latency, t.latency_spread, t.bandwidth, t.bandwidth_spread);
 }
 auto result(const tensors::LayerVariance& v) {
-  return std::tuple(v.elements, v.observed, v.steps, v.total, v.per_element, v.square_norm);
+  return std::tuple(v.elements, v.observed, v.observed_steps, v.total, v.per_element,
+                    v.square_norm);
 }
 
 std::string on(const std::string& kind) { return kind.empty() ? "" : " on " + kind; }

@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <tuple>
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
+#include "engine/base/fnv.h"
 #include "engine/base/foreign.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/json_text.h"
@@ -121,7 +121,7 @@ void read_variances(Reader& in, Profile& p) {
     p.variances.push_back({.model = r.text("model"),
                            .segment = r.integer<Id>("segment"),
                            .elements = r.integer<std::int64_t>("elements"),
-                           .steps = r.integer("steps"),
+                           .observed_steps = r.integer("steps"),
                            .total = r.number("total"),
                            .per_element = r.number("per_element"),
                            .square_norm = r.number("square_norm"),
@@ -145,7 +145,7 @@ std::string to_json(const Profile& p) {
   out["threads_per_rank"] = p.threads_per_rank;
   out["cpu_seconds_per_byte"] = p.cpu_seconds_per_byte;
   out["cluster"] = p.cluster;
-  out["cluster_hash"] = p.cluster_hash == 0 ? "" : fmt::format("{:016x}", p.cluster_hash);
+  out["cluster_hash"] = p.cluster_hash == 0 ? "" : hash_text(p.cluster_hash);
   for (const char* list :
        {"segments", "updates", "kernels", "collectives", "transfers", "pairs", "variances"})
     out[list] = Json::array();
@@ -191,7 +191,7 @@ std::string to_json(const Profile& p) {
                                 {"segment", v.segment},
                                 {"elements", v.elements},
                                 {"observed", v.observed},
-                                {"steps", v.steps},
+                                {"steps", v.observed_steps},
                                 {"total", v.total},
                                 {"per_element", v.per_element},
                                 {"square_norm", v.square_norm}});
@@ -239,13 +239,10 @@ Profile parse_profile(const std::string& text, const std::string& source) {
 }
 
 Profile load_profile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || std::filesystem::is_directory(path))
+  if (!std::filesystem::is_regular_file(path))
     throw InputError(
         fmt::format("{}: cannot be read; rehearse profile -o FILE writes a profile", path));
-  text << in.rdbuf();
-  return parse_profile(text.str(), path);
+  return parse_profile(read_file(path), path);
 }
 
 }  // namespace rehearse::costs

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/errors.h"
+#include "engine/base/median.h"
 #include "engine/base/names.h"
 #include "engine/costs/device_time.h"
 #include "engine/costs/ping_pong.h"

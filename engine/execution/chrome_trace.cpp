@@ -52,7 +52,7 @@ std::string microseconds(std::int64_t nanoseconds) {
 
 struct ChromeTrace::Impl {
   std::string path;
-  const link::LinkedProgram* linked;
+  const link::OrderedProgram* linked;
   const model::ModelSpec& model;
   TraceSelection selection;
   std::FILE* file = nullptr;
@@ -169,7 +169,7 @@ void ChromeTrace::Impl::write_waits() {
     }
 }
 
-ChromeTrace::ChromeTrace(const std::string& path, const link::LinkedProgram& linked,
+ChromeTrace::ChromeTrace(const std::string& path, const link::OrderedProgram& linked,
                          const model::ModelSpec& model, TraceSelection selection)
     : impl_(std::make_unique<Impl>(Impl{path, &linked, model, std::move(selection)})) {
   Impl& t = *impl_;
@@ -180,7 +180,7 @@ ChromeTrace::ChromeTrace(const std::string& path, const link::LinkedProgram& lin
   t.describe_lanes("", true);
 }
 
-void ChromeTrace::section(const link::LinkedProgram& linked, const std::string& label) {
+void ChromeTrace::section(const link::OrderedProgram& linked, const std::string& label) {
   flush();
   Impl& t = *impl_;
   t.linked = &linked;

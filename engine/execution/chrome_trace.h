@@ -26,11 +26,11 @@ struct TraceSelection {
 class ChromeTrace : public TraceSink {
  public:
   /// Opens the file. `model` names segments. Throws BackendError when the file cannot be written.
-  ChromeTrace(const std::string& path, const link::LinkedProgram& linked,
+  ChromeTrace(const std::string& path, const link::OrderedProgram& linked,
               const model::ModelSpec& model, TraceSelection selection = {});
   /// Flushes, then starts a section for another program on the same ranks: the migration between
   /// two plans, or the plan after it. The section has its own lanes, named with prefix `label`.
-  void section(const link::LinkedProgram& linked, const std::string& label);
+  void section(const link::OrderedProgram& linked, const std::string& label);
   /// Writes all recorded ops of the section; an arrow needs both of its ends. After this call the
   /// section's program may be destroyed.
   void flush();

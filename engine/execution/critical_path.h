@@ -26,7 +26,8 @@ struct PathOp {
 /// run.
 std::vector<PathOp> critical_path(History& history, int last, double from);
 
-/// When a step and all earlier ones have ended, in seconds since the run began; -1: 0, the begin.
+/// When a step and all earlier ones have ended, in seconds since the run began; step -1 stands for
+/// the start of the run, 0 s.
 double end_of_step(const History& history, int step);
 
 }  // namespace rehearse::execution

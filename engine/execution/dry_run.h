@@ -24,11 +24,10 @@ struct DryRun {
   std::int64_t instances = 0;  // number of (rank, op, step) executed
 };
 
-/// Runs `steps` steps, or fewer when they are enough for `sink`; free-running roles run until all
-/// others have finished. Deterministic: the
-/// same arguments give the same calls of `sink` in the same order. Throws ProgramError, which names
-/// the waiting ops, when the program cannot make progress. In a linked program only mailboxes can
-/// cause this.
+/// Runs `steps` steps, or fewer when `sink` may stop the run; free-running roles run until all
+/// others have finished. Deterministic: the same arguments give the same calls of `sink` in the
+/// same order. Throws ProgramError, which names the waiting ops, when the program cannot make
+/// progress. In a linked program only mailboxes can cause this.
 /// With `faults`, ranks die, freeze and become slow, and the run may stop before its last step.
 DryRun dry_run(const link::OrderedProgram& linked, const costs::Costs& costs,
                const cluster::Disturber& disturber, int steps, TraceSink& sink,

@@ -44,7 +44,7 @@ class Events {
   DryRun run() {
     for (Id lane = 0; lane < readiness_.lanes().size(); ++lane) woken_.push_back(lane);
     wake();
-    while (!sink_.enough() && !stopped() && (!queue_.empty() || faults_due()) &&
+    while (!sink_.may_stop() && !stopped() && (!queue_.empty() || faults_due()) &&
            (!all_served() || queue_.top().time <= now_)) {
       if (faults_due()) {
         now_ = faults_->next();
@@ -57,7 +57,7 @@ class Events {
       if (!goes_on(done)) end(done);
       wake();
     }
-    if (!all_served() && !sink_.enough() && !stopped() &&
+    if (!all_served() && !sink_.may_stop() && !stopped() &&
         (faults_ == nullptr || !faults_->stop_stuck(now_)))
       stuck();
     if (stopped()) faults_->note_waiting(readiness_);
@@ -87,7 +87,7 @@ class Events {
   };
 
   const program::Role& role(Id r) const { return linked_.program.roles[r]; }
-  bool all_served() const { return readiness_.finished() == readiness_.expected(); }
+  bool all_served() const { return readiness_.finished() == readiness_.instances_to_run(); }
 
   void wake() {
     if (all_served()) readiness_.stop_free_running();
@@ -201,7 +201,7 @@ class Events {
     const auto members = linked_.events[event];
     const bool pair = channel == none;
     Id group = lane.place;
-    std::size_t expected = 2;
+    std::size_t group_size = 2;
     const link::Rendezvous* table = nullptr;
     if (!pair) {
       auto it = tables_.find(event);
@@ -216,20 +216,20 @@ class Events {
       const auto m = static_cast<std::size_t>(
           std::find(members.begin(), members.end(), link::RoleOp{lane.role, o}) - members.begin());
       group = table->group[m][lane.place];
-      expected = it->second.sizes[group];
+      group_size = it->second.sizes[group];
     }
     Arrived& arrived = arrived_[{event, group, step}];
     arrived.lanes.push_back(id);
     arrived.ops.push_back(o);
-    if (arrived.lanes.size() < expected) return;
+    if (arrived.lanes.size() < group_size) return;
     Id rank = none, op = none;  // lowest rank and its op: the key of the link factor
-    for (std::size_t i = 0; i < expected; ++i) {
+    for (std::size_t i = 0; i < group_size; ++i) {
       const link::RankLane& one = readiness_.lanes()[arrived.lanes[i]];
       const Id who = role(one.role).ranks[one.place];
       if (who < rank) rank = who, op = arrived.ops[i];
     }
     const double factor = disturber_.link_factor(rank, step, op);
-    for (std::size_t i = 0; i < expected; ++i) {
+    for (std::size_t i = 0; i < group_size; ++i) {
       const link::RankLane& one = readiness_.lanes()[arrived.lanes[i]];
       schedule(arrived.lanes[i], arrived.ops[i], step,
                costs_.seconds(one.role, arrived.ops[i], one.place) * factor);
@@ -269,7 +269,7 @@ class Events {
   [[noreturn]] void stuck() const {
     throw ProgramError(
         fmt::format("the program stops at {:.6f} s with {} of {} ops done; waiting:{}", now_,
-                    readiness_.finished(), readiness_.expected(), readiness_.stuck(8)));
+                    readiness_.finished(), readiness_.instances_to_run(), readiness_.stuck(8)));
   }
 
   struct Table {

@@ -57,7 +57,7 @@ class MaxPlus {
         else
           local(members_[event.begin], step);
       }
-      if (sink_ != nullptr && sink_->enough()) return;
+      if (sink_ != nullptr && sink_->may_stop()) return;
     }
   }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Steps shortest = {.warm_up = 2, .steady = 1};
 
-Steps affordable(const link::LinkedProgram& linked, const History& history, std::int64_t most) {
+Steps affordable(const link::OrderedProgram& linked, const History& history, std::int64_t most) {
   std::int64_t step = 0;  // instances
   for (Id r = 0; r < linked.program.roles.size(); ++r)
     step += static_cast<std::int64_t>(history.places(r) * linked.program.roles[r].ops.size());
@@ -57,7 +57,7 @@ std::vector<LinkUse> link_uses(const Pricing& pricing, const std::vector<double>
   return out;
 }
 
-std::vector<DeviceUse> device_uses(const link::LinkedProgram& linked, const Pricing& pricing,
+std::vector<DeviceUse> device_uses(const link::OrderedProgram& linked, const Pricing& pricing,
                                    const std::vector<PlaceUse>& places) {
   std::vector<DeviceUse> out;
   std::map<std::tuple<Id, Id, std::int64_t>, std::size_t> known;  // kind, role, busy
@@ -86,7 +86,7 @@ std::vector<PathOp> cut(std::span<const PathOp> path, double from, double until)
 }
 
 /// By part: seconds a step on the path that no bandwidth would save.
-std::vector<double> latencies(const link::LinkedProgram& linked, const Pricing& pricing,
+std::vector<double> latencies(const link::OrderedProgram& linked, const Pricing& pricing,
                               const WorkParts& parts, const History& history,
                               std::span<const PathOp> path, int steps) {
   std::vector<double> out(parts.all().size(), 0.0);
@@ -106,7 +106,7 @@ std::vector<double> latencies(const link::LinkedProgram& linked, const Pricing& 
 
 }  // namespace
 
-Explanation explain(const link::LinkedProgram& linked, const Pricing& pricing, std::int64_t most) {
+Explanation explain(const link::OrderedProgram& linked, const Pricing& pricing, std::int64_t most) {
   const costs::Costs costs = pricing.costs(linked);
   std::optional<Fold> folded;
   if (!needs_events(linked)) folded = fold(linked, costs);

@@ -65,7 +65,7 @@ inline constexpr std::int64_t most_kept = 12'000'000;
 /// `linked` is the program as it is predicted, with the host's lane. Throws InputError when the
 /// shortest run, of 2 steps to warm up and one to explain, has more than `most` instances (a rank
 /// or class of equal ranks, an op, a step). Deterministic.
-Explanation explain(const link::LinkedProgram& linked, const Pricing& pricing,
+Explanation explain(const link::OrderedProgram& linked, const Pricing& pricing,
                     std::int64_t most = most_kept);
 
 }  // namespace rehearse::execution

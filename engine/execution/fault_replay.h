@@ -2,9 +2,8 @@
 // still or are slow, and when the run stops. An executor asks it before an op begins and when an op
 // should end; only the executor knows links, which it handles in `on_strike`.
 //
-//   rank 1   |forward          |xxxxx freeze xxxxx|  forward |     an op of 3 s that a freeze of 2
-//   s
-//            0                 2                  4          5     strikes at 2 s ends at 5 s
+//   rank 1   | forward        | xxxx freeze xxxx | forward |   an op of 3 s that a freeze of 2 s
+//            0                2                  4         5   strikes at 2 s ends at 5 s
 //
 // A rank that stands still begins no op. Its transfers that are under way stand still too.
 #pragma once

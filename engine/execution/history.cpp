@@ -37,9 +37,9 @@ void History::record(Id role, Id op, int step, Id first_place, std::span<const d
   for (std::size_t i = 0; i < starts.size(); ++i) {
     const Instance at{role, op, step, first_place + static_cast<Id>(i)};
     const std::size_t slot = index(at);
-    std::uint32_t& before = state.lane_ends[lane + at.place];
-    state.slots[slot] = {starts[i], ends[i], before};
-    before = static_cast<std::uint32_t>(slot);
+    std::uint32_t& latest = state.lane_ends[lane + at.place];
+    state.slots[slot] = {starts[i], ends[i], latest};
+    latest = static_cast<std::uint32_t>(slot);
     if (linked_.mailboxes) record_message(at, starts[i], ends[i]);
     if (who.free_running) continue;
     if (static_cast<std::size_t>(step) >= last_.size())
@@ -75,10 +75,10 @@ void History::record_message(const Instance& at, double start, double end) {
 void History::own_causes(const Instance& at, std::vector<Instance>& out) const {
   const RoleState& role = roles_[at.role];
   const auto ops = static_cast<std::uint32_t>(linked_.program.roles[at.role].ops.size());
-  if (const std::uint32_t before = slot(at).before; before != no_slot) {
+  if (const std::uint32_t previous = slot(at).previous_on_lane; previous != no_slot) {
     const auto places = static_cast<std::uint32_t>(role.places);
-    const std::uint32_t op = before / places;
-    out.push_back({at.role, op % ops, static_cast<int>(op / ops), before % places});
+    const std::uint32_t op = previous / places;
+    out.push_back({at.role, op % ops, static_cast<int>(op / ops), previous % places});
   }
   for (const link::Wait& wait : linked_.roles[at.role].waits.of(at.op))
     if (const Instance on{at.role, wait.op, at.step - wait.lag, at.place}; ran(on))

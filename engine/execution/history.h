@@ -51,8 +51,8 @@ class History : public TraceSink {
 
  private:
   struct Slot {
-    double start = 0, end = -1;      // end < 0: has not run
-    std::uint32_t before = no_slot;  // the slot of the instance before it on its lane
+    double start = 0, end = -1;                // end < 0: has not run
+    std::uint32_t previous_on_lane = no_slot;  // the slot of the op before it
   };
   static constexpr std::uint32_t no_slot = ~std::uint32_t{0};
   struct RoleState {

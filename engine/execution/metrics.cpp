@@ -68,7 +68,7 @@ struct Share {
 }  // namespace
 
 struct MetricsSink::Impl {
-  const link::LinkedProgram& linked;
+  const link::OrderedProgram& linked;
   const model::ModelSpec& model;
   int samples;
   Steps steps;
@@ -123,7 +123,7 @@ struct MetricsSink::Impl {
   std::vector<double> done = {};  // by complete leading step: when it and all before it had ended
   std::optional<PeriodFinder> finder = {};
   std::optional<Period> period = {};  // that the latest complete steps proved
-  bool enough = false;
+  bool may_stop = false;
 
   void build(const cluster::Cluster& cluster, const costs::Costs& costs) {
     const program::Program& p = linked.program;
@@ -213,7 +213,7 @@ struct MetricsSink::Impl {
       for (int step = steps.warm_up; step < steps.warm_up + steady; ++step)
         if ((step + 1) % role.round.steps == 0)
           sum += counted_in_time[run_for(step).first], ++rounds;
-      break;  // ranks of all roles together have the rounds of one
+      break;  // counted_in_time sums over the ranks of all roles, so one role is enough
     }
     return rounds == 0 ? 1 : sum / rounds;
   }
@@ -230,9 +230,9 @@ struct MetricsSink::Impl {
         period = finder->complete(served() - 1, done.back());
         if (period && !shares_repeat(*period)) period.reset();
       }
-      enough =
+      may_stop =
           served() == steps.measured() || (served() >= stopping.least && (period || precise()));
-      if (enough) return;
+      if (may_stop) return;
     }
   }
   /// Whether every role did in the last period what it did in the one before.
@@ -277,7 +277,7 @@ struct MetricsSink::Impl {
   }
 };
 
-MetricsSink::MetricsSink(const link::LinkedProgram& linked, const model::ModelSpec& model,
+MetricsSink::MetricsSink(const link::OrderedProgram& linked, const model::ModelSpec& model,
                          const cluster::Cluster& cluster, const costs::Costs& costs,
                          int samples_per_step, Steps steps, Stopping stopping)
     : impl_(std::make_unique<Impl>(Impl{linked, model, samples_per_step, steps, stopping})) {
@@ -302,11 +302,11 @@ void MetricsSink::record(Id role, Id op, int step, Id first_place, std::span<con
   if (m.missing[at] == 0) m.complete_steps();
 }
 
-bool MetricsSink::enough() const { return impl_->enough; }
+bool MetricsSink::may_stop() const { return impl_->may_stop; }
 
 Metrics MetricsSink::finish() const {
   const Impl& m = *impl_;
-  for (std::size_t step = 0; step < m.missing.size() && !m.enough; ++step)
+  for (std::size_t step = 0; step < m.missing.size() && !m.may_stop; ++step)
     if (m.missing[step] != 0)
       throw ProgramError(
           fmt::format("the trace lacks {} (rank, op) instances of step {}", m.missing[step], step));

@@ -62,17 +62,17 @@ struct Metrics {
 
 class MetricsSink : public TraceSink {
  public:
-  /// `samples_per_step`: the global batch size. `stopping`: when the run is enough; the default
+  /// `samples_per_step`: the global batch size. `stopping`: when the run may stop; the default
   /// runs all steps. The references must outlive the sink.
-  MetricsSink(const link::LinkedProgram& linked, const model::ModelSpec& model,
+  MetricsSink(const link::OrderedProgram& linked, const model::ModelSpec& model,
               const cluster::Cluster& cluster, const costs::Costs& costs, int samples_per_step,
               Steps steps = {}, Stopping stopping = {});
   ~MetricsSink() override;
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override;
-  bool enough() const override;
-  /// Throws ProgramError when a step is missing from the trace, unless the run was
-  /// enough before it.
+  bool may_stop() const override;
+  /// Throws ProgramError when a step is missing from the trace, unless may_stop() had ended the
+  /// run before that step.
   Metrics finish() const;
 
  private:

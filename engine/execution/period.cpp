@@ -105,7 +105,7 @@ std::optional<Period> PeriodFinder::complete(int step, double end) {
   assert(static_cast<std::size_t>(step) == step_end_.size());
   if (lost_) return std::nullopt;
   step_end_.push_back(end);
-  // A program that only issues has no first op that counts.
+  // Infinite: no op other than an issue has started in this step.
   first_start_.resize(std::max(first_start_.size(), step_end_.size()),
                       std::numeric_limits<double>::infinity());
   std::optional<Period> found;

@@ -6,7 +6,7 @@
 
 namespace rehearse::execution {
 
-StepEnds::StepEnds(const link::LinkedProgram& linked, int steps, bool at_period,
+StepEnds::StepEnds(const link::OrderedProgram& linked, int steps, bool at_period,
                    const FaultReplay* faults)
     : linked_(linked),
       faults_(faults),
@@ -32,10 +32,10 @@ void StepEnds::record(Id role, Id op, int step, Id first_place, std::span<const 
   first_start_[at] = std::min(first_start_[at], *std::min_element(starts.begin(), starts.end()));
   ends_[at] = largest(ends.data(), ends.size(), ends_[at]);
   missing_[at] -= static_cast<std::int64_t>(ends.size());
-  while (!enough_ && done_.size() < missing_.size() && missing_[done_.size()] == 0) {
+  while (!may_stop_ && done_.size() < missing_.size() && missing_[done_.size()] == 0) {
     done_.push_back(std::max(done_.empty() ? 0.0 : done_.back(), ends_[done_.size()]));
     if (finder_) period_ = finder_->complete(static_cast<int>(done_.size()) - 1, done_.back());
-    enough_ = done_.size() == missing_.size() || decide();
+    may_stop_ = done_.size() == missing_.size() || decide();
   }
 }
 
@@ -54,7 +54,7 @@ bool StepEnds::decide() const {
 
 std::vector<double> StepEnds::ends() const {
   std::vector<double> out = done_;
-  if (!enough_ || !period_) return out;
+  if (!may_stop_ || !period_) return out;
   const auto p = static_cast<std::size_t>(period_->steps);
   while (out.size() < ends_.size()) out.push_back(out[out.size() - p] + period_->seconds);
   return out;

@@ -15,10 +15,11 @@ namespace rehearse::execution {
 class StepEnds : public TraceSink {
  public:
   /// `at_period` false: all steps are run. `faults` null: nothing breaks.
-  StepEnds(const link::LinkedProgram& linked, int steps, bool at_period, const FaultReplay* faults);
+  StepEnds(const link::OrderedProgram& linked, int steps, bool at_period,
+           const FaultReplay* faults);
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override;
-  bool enough() const override { return enough_; }
+  bool may_stop() const override { return may_stop_; }
   /// Of the steps that are complete, and of those that follow from a period: when the step and all
   /// before it had ended.
   std::vector<double> ends() const;
@@ -26,14 +27,14 @@ class StepEnds : public TraceSink {
  private:
   bool decide() const;
 
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   const FaultReplay* faults_;
   int steps_ = 0;
   std::optional<PeriodFinder> finder_ = {};
   std::optional<Period> period_ = {};
   std::vector<double> first_start_, ends_, done_ = {};  // by step; done_: complete leading steps
   std::vector<std::int64_t> missing_;                   // by step: (rank, op) instances to come
-  bool enough_ = false;
+  bool may_stop_ = false;
 };
 
 }  // namespace rehearse::execution

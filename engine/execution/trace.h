@@ -25,12 +25,12 @@ class TraceSink {
                       std::span<const double> ends) = 0;
   /// Whether the rest of the run is not needed: the executor then stops before its last step. It
   /// asks at least after each macro-iteration.
-  virtual bool enough() const { return false; }
+  virtual bool may_stop() const { return false; }
   /// The owner of a sink calls this after the run, to learn about errors while storing the trace.
   virtual void close() {}
 };
 
-/// Passes every record on to several sinks. The run stops when it is enough for one of them.
+/// Passes every record on to several sinks. The run may stop as soon as one of them lets it.
 class Tee : public TraceSink {
  public:
   explicit Tee(std::vector<TraceSink*> sinks) : sinks_(std::move(sinks)) {}
@@ -38,9 +38,9 @@ class Tee : public TraceSink {
               std::span<const double> ends) override {
     for (TraceSink* sink : sinks_) sink->record(role, op, step, first_place, starts, ends);
   }
-  bool enough() const override {
+  bool may_stop() const override {
     return std::any_of(sinks_.begin(), sinks_.end(),
-                       [](const TraceSink* s) { return s->enough(); });
+                       [](const TraceSink* s) { return s->may_stop(); });
   }
 
  private:

@@ -32,7 +32,7 @@ Id peer_of(const program::Work& work) {
 
 }  // namespace
 
-TraceLabels::TraceLabels(const link::LinkedProgram& linked, const model::ModelSpec& model)
+TraceLabels::TraceLabels(const link::OrderedProgram& linked, const model::ModelSpec& model)
     : linked_(linked), model_(model), meet_(linked) {
   for (const program::Role& role : linked.program.roles) {
     owners_.push_back(owners_of(role));

@@ -14,7 +14,7 @@ namespace rehearse::execution {
 class TraceLabels {
  public:
   /// `linked` and `model` must outlive this object.
-  TraceLabels(const link::LinkedProgram& linked, const model::ModelSpec& model);
+  TraceLabels(const link::OrderedProgram& linked, const model::ModelSpec& model);
 
   /// "forward attention", "backward mlp", "update", "all-reduce", "send", "select" ...
   std::string name(Id role, Id op) const;
@@ -31,7 +31,7 @@ class TraceLabels {
   std::vector<Owner> owners_of(const program::Role& role) const;
   std::optional<int> stage_of(Id rank) const;
 
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   const model::ModelSpec& model_;
   link::RanksThatMeet meet_;
   std::vector<std::vector<Owner>> owners_ = {};  // [role][op]

@@ -112,7 +112,7 @@ WorkPart WorkParts::part_of(const TraceLabels& labels, Id role, Id op) const {
       work);
 }
 
-WorkParts::WorkParts(const link::LinkedProgram& linked, const model::ModelSpec& model)
+WorkParts::WorkParts(const link::OrderedProgram& linked, const model::ModelSpec& model)
     : linked_(linked) {
   const TraceLabels labels(linked, model);
   std::vector<int> turn;  // by part: its place among the passes

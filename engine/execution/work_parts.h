@@ -39,7 +39,7 @@ struct WorkPart {
 class WorkParts {
  public:
   /// `linked` and `model` must outlive this object.
-  WorkParts(const link::LinkedProgram& linked, const model::ModelSpec& model);
+  WorkParts(const link::OrderedProgram& linked, const model::ModelSpec& model);
 
   /// All parts of the program: compute first, forward before backward, waiting last.
   const std::vector<WorkPart>& all() const { return all_; }
@@ -54,7 +54,7 @@ class WorkParts {
   std::string axes_between(Id role, Id peer) const;
   std::string axes_of(Id channel) const;
 
-  const link::LinkedProgram& linked_;
+  const link::OrderedProgram& linked_;
   std::vector<WorkPart> all_ = {};
   std::vector<std::vector<Id>> of_ = {};  // [role][op]
   Id host_ = none;

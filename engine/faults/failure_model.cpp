@@ -14,7 +14,6 @@ namespace {
 constexpr Limits rates = between(0, 1e6);
 constexpr Limits waits{.least = 0, .most = 1e9};  // 30 years
 constexpr Limits most_nodes = between(1, 1 << 17);
-constexpr Limits part{.least = 0, .most = 1};
 
 Cause read_cause(const Config& c) {
   Cause out;
@@ -23,7 +22,7 @@ Cause read_cause(const Config& c) {
       c.text("kind", "node_dies", {"node_dies", "rank_dies", "freezes", "slows", "wrong_numbers"}));
   out.rate = c.number("rate", std::nullopt, rates);
   out.shape = c.number("shape", 1, between(0.1, 10));
-  out.transient = c.number("transient", 0, part);
+  out.transient = c.number("transient", 0, limits::part);
   out.detection = c.seconds("detection", Seconds(0), waits);
   out.domain = *from_name<Domain>(c.text("domain", "node", names_of<Domain>()));
   out.nodes = static_cast<int>(c.integer("nodes", 1, most_nodes));

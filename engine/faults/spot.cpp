@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "engine/base/csv.h"
 #include "engine/base/errors.h"
+#include "engine/base/files.h"
 #include "engine/base/foreign.h"
 #include "engine/faults/trace_file.h"
 
@@ -22,12 +21,9 @@ namespace {
 constexpr const char* cause = "spot";
 
 std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  if (!in) throw InputError(fmt::format("{}: cannot be read", path));
-  refuse_foreign(out.str(), path);
-  return std::move(out).str();
+  std::string text = read_file(path);
+  refuse_foreign(text, path);
+  return text;
 }
 
 bool begins_with_number(const std::string& text) {
@@ -138,7 +134,7 @@ Trace parse_skypilot(const std::string& text, const std::string& file, int nodes
   if (gap * static_cast<double>(json["data"].size()) > 1e9)
     throw wrong("\"metadata.gap_seconds\": the data would last more than 30 years");
   Trace trace{.model = file};
-  std::int64_t before = 0;
+  std::int64_t nodes_up = 0;
   for (std::size_t i = 0; i < json["data"].size(); ++i) {
     const auto& value = json["data"][i];
     // Some of these files write 1.0 for 1.
@@ -148,12 +144,12 @@ Trace parse_skypilot(const std::string& text, const std::string& file, int nodes
           fmt::format("data[{}] = {} must be a whole number of instances", i, value.dump()));
     const std::int64_t now = std::min<std::int64_t>(nodes, std::llround(value.get<double>()));
     const double seconds = gap * static_cast<double>(i);
-    if (i == 0) before = nodes;
-    for (std::int64_t n = before; n > now; --n)
+    if (i == 0) nodes_up = nodes;
+    for (std::int64_t n = nodes_up; n > now; --n)
       trace.events.push_back(change(Kind::node_dies, static_cast<Id>(n - 1), seconds));
-    for (std::int64_t n = before; n < now; ++n)
+    for (std::int64_t n = nodes_up; n < now; ++n)
       trace.events.push_back(change(Kind::node_returns, static_cast<Id>(n), seconds));
-    before = now;
+    nodes_up = now;
   }
   trace.duration = Seconds(gap * static_cast<double>(json["data"].size()));
   return trace;

@@ -7,6 +7,7 @@
 
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/base/toml_text.h"
 
 namespace rehearse::faults {
 namespace {
@@ -15,7 +16,6 @@ constexpr Limits natural = between(0, 1 << 24);
 constexpr Limits steps = between(0, 1e15);
 constexpr Limits when{.least = 0, .most = 1e9};  // 30 years
 constexpr Limits multiple = limits::factor;
-constexpr Limits part{.least = 0, .most = 1};
 
 /// Names of a cluster, collected once for a whole file.
 struct Names {
@@ -106,7 +106,7 @@ Event read_event(const Config& c, const Bounds& bounds, const Names& names) {
   e.duration = c.seconds("duration", Seconds(0), when);
   if (c.has("duration") && !takes_duration(e.kind))
     throw c.error("duration", fmt::format("{} has no duration", name_of(e.kind)));
-  e.factor = c.number("factor", 1, e.kind == Kind::packet_loss ? part : multiple);
+  e.factor = c.number("factor", 1, e.kind == Kind::packet_loss ? limits::part : multiple);
   if (c.has("factor") && !takes_factor(e.kind))
     throw c.error("factor", fmt::format("{} has no factor", name_of(e.kind)));
   if (!c.has("factor") && needs_factor(e.kind))
@@ -135,19 +135,6 @@ Trace read_trace(const Config& file, const Bounds& bounds) {
   return trace;
 }
 
-/// A TOML string.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
-  }
-  return out + "\"";
-}
-
 std::string duration_of(Seconds s) { return fmt::format("\"{}s\"", s.value); }
 
 }  // namespace
@@ -158,16 +145,16 @@ Trace load_trace(const std::string& path, const Bounds& bounds) {
 
 std::string to_toml(const Trace& trace) {
   std::string out = fmt::format("version = {}\n", trace_version);
-  if (!trace.cluster.empty()) out += fmt::format("cluster = {}\n", quoted(trace.cluster));
-  if (!trace.model.empty()) out += fmt::format("model = {}\n", quoted(trace.model));
+  if (!trace.cluster.empty()) out += fmt::format("cluster = {}\n", toml_string(trace.cluster));
+  if (!trace.model.empty()) out += fmt::format("model = {}\n", toml_string(trace.model));
   if (trace.seed != 0) out += fmt::format("seed = {}\n", trace.seed);
   if (trace.duration.value != 0) out += fmt::format("duration = {}\n", duration_of(trace.duration));
   for (const Event& e : trace.events) {
     out += fmt::format("\n[[event]]\nkind = \"{}\"\n", name_of(e.kind));
     if (e.rank != none) out += fmt::format("rank = {}\n", e.rank);
     if (e.node != none) out += fmt::format("node = {}\n", e.node);
-    if (!e.device.empty()) out += fmt::format("device = {}\n", quoted(e.device));
-    if (!e.link.empty()) out += fmt::format("link = {}\n", quoted(e.link));
+    if (!e.device.empty()) out += fmt::format("device = {}\n", toml_string(e.device));
+    if (!e.link.empty()) out += fmt::format("link = {}\n", toml_string(e.link));
     if (!e.nodes.empty()) out += fmt::format("nodes = [{}]\n", fmt::join(e.nodes, ", "));
     if (e.at)
       out += fmt::format("at = {}\n", duration_of(*e.at));
@@ -176,7 +163,7 @@ std::string to_toml(const Trace& trace) {
     if (e.duration.value != 0) out += fmt::format("duration = {}\n", duration_of(e.duration));
     if (needs_factor(e.kind) || e.factor != 1) out += fmt::format("factor = {}\n", e.factor);
     if (e.detection.value != 0) out += fmt::format("detection = {}\n", duration_of(e.detection));
-    if (!e.cause.empty()) out += fmt::format("cause = {}\n", quoted(e.cause));
+    if (!e.cause.empty()) out += fmt::format("cause = {}\n", toml_string(e.cause));
   }
   return out;
 }

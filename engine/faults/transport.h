@@ -29,10 +29,9 @@ Connection connection_of(const cluster::Cluster& cluster, Id from_device, Id to_
                          std::span<const Id> links, double wire);
 
 /// Bytes per second that a connection carries when this part of its packets (below 1) is lost.
-///   tcp          min(B (1 - p), sqrt(3/2) MSS / (RTT sqrt(p)))                   Mathis et al.
-///   1997 rdma, bus    B (1 - p) / (1 + p (W - 1)): a loss sends the W = B RTT / packet packets
-///   that are
-///                in flight again
+///   tcp         min(B (1 - p), sqrt(3/2) MSS / (RTT sqrt(p))): Mathis et al. 1997
+///   rdma, bus   B (1 - p) / (1 + p (W - 1)): a loss sends the W = B RTT / packet packets that are
+///               in flight again
 double rate_with_loss(const Connection& connection, double lost);
 
 /// When a connection whose packets are lost from `since` on tries again, at or after `up`, when the

@@ -135,7 +135,7 @@ void check_host_memory(const Parts& parts, double copies, const Layout& layout,
 
 }  // namespace
 
-StateBytes state_bytes(const link::LinkedProgram& linked, const plan::Plan& plan) {
+StateBytes state_bytes(const link::OrderedProgram& linked, const plan::Plan& plan) {
   StateBytes out;
   const program::Program& p = linked.program;
   out.of_rank.resize(linked.role_of.size());

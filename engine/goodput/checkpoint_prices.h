@@ -22,7 +22,7 @@ struct StateBytes {
 /// Equal copies of parameters on data-parallel replicas count once, and so do moments and master
 /// copies unless they are sharded. Of parameter servers only what the servers have counts. A tied
 /// embedding counts on each of its stages.
-StateBytes state_bytes(const link::LinkedProgram& linked, const plan::Plan& plan);
+StateBytes state_bytes(const link::OrderedProgram& linked, const plan::Plan& plan);
 
 /// Where the ranks of a run are.
 struct Layout {
@@ -32,10 +32,10 @@ struct Layout {
 };
 Layout layout_of(const cluster::Cluster& cluster, const plan::Plan& plan);
 
-/// Seconds of each part of a checkpoint of this kind (docs/faults.md has the formulas). Throws
-/// InputError that begins with the key when the cluster does not state the disk that it needs, or
-/// when the memory of a host cannot hold what the kind keeps there. `staging`: that of the
-/// software (software::Software::staging); 0: as fast as the link to the host.
+/// Seconds of each part of a checkpoint of this kind (docs/faults-semantics.md has the formulas).
+/// Throws InputError that begins with the key when the cluster does not state the disk that it
+/// needs, or when the memory of a host cannot hold what the kind keeps there. `staging`: that of
+/// the software (software::Software::staging); 0: as fast as the link to the host.
 CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const StateBytes& state,
                                    const Layout& layout, const cluster::Cluster& cluster,
                                    BytesPerSecond staging = {});

@@ -22,7 +22,7 @@ struct Situation {
 
   /// Whether a surviving replica has the state of the last step.
   bool survivors_know() const { return setting.replicated && whole_replicas > 0 && !corrupt; }
-  bool enough(int replicas) const {
+  bool can_run_with(int replicas) const {
     return replicas > 0 && setting.ranks_with(replicas) >= setting.min_ranks &&
            setting.step_with(replicas) > 0;
   }

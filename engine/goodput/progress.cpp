@@ -16,7 +16,7 @@ void Progress::pace(Ticks step, Ticks worth) {
 
 void Progress::settle(Ticks now) {
   if (!flying_ || flying_->durable > now) return;
-  before_ = committed_;
+  previous_committed_ = committed_;
   committed_ = flying_->point;
   if (setting_.checkpoint.group == 0 || flying_->number % setting_.checkpoint.whole_every == 0)
     whole_ = committed_;
@@ -33,7 +33,7 @@ Ticks Progress::dragged(Ticks t) const {
 void Progress::begin_stall(Ticks now) {
   // One checkpoint at a time: this one waits for the last.
   const Ticks wait = flying_ ? std::max<Ticks>(0, flying_->durable - now) : 0;
-  // What is written behind training only copies now.
+  // An asynchronous checkpoint stalls only for the copy; the write comes later.
   const Ticks stall = setting_.checkpoint.stall;
   stall_end_ = now + wait + (setting_.checkpoint.persist > 0 ? stall : dragged(stall));
 }
@@ -89,13 +89,13 @@ void Progress::abort_checkpoint(Ticks now) {
 }
 void Progress::spoil(Ticks now) {
   settle(now);
-  committed_ = before_;
+  committed_ = previous_committed_;
   if (whole_.steps > committed_.steps) whole_ = committed_;
 }
 void Progress::lose_parts(Ticks now) {
   settle(now);
   if (flying_ && setting_.checkpoint.group > 0) flying_.reset();
-  committed_ = before_ = whole_;
+  committed_ = previous_committed_ = whole_;
 }
 
 void Progress::go_back(const Point& point) {
@@ -110,7 +110,7 @@ void Progress::go_back(const Point& point) {
   stall_end_.reset();
   flying_.reset();
   // A later checkpoint may hold what is given up here.
-  for (Point* p : {&committed_, &before_, &whole_})
+  for (Point* p : {&committed_, &previous_committed_, &whole_})
     if (p->steps > point.steps) *p = point;
 }
 

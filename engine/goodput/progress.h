@@ -71,7 +71,7 @@ class Progress {
   Ticks value_ = 0, training_ = 0, partial_ = 0, rework_ = 0, stalled_ = 0, blocked_ = 0;
   std::optional<Ticks> stall_end_ = {};
   std::optional<Snapshot> flying_ = {};
-  Point committed_ = {}, before_ = {}, whole_ = {};
+  Point committed_ = {}, previous_committed_ = {}, whole_ = {};
 };
 
 }  // namespace rehearse::goodput

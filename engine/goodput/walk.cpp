@@ -18,7 +18,7 @@ constexpr Ticks never = std::numeric_limits<Ticks>::max();
 /// A corruption that nobody has noticed yet, and the newest checkpoint from before it.
 struct Corruption {
   Ticks noticed = 0;
-  Point before = {};
+  Point clean_point = {};
 };
 
 class Walk {
@@ -177,10 +177,10 @@ class Walk {
   std::optional<Point> noticed_corruption() {
     for (std::size_t c = 0; c < corruptions_.size(); ++c) {
       if (corruptions_[c].noticed > now_) continue;
-      const Point before = corruptions_[c].before;
+      const Point clean_point = corruptions_[c].clean_point;
       corruptions_.erase(corruptions_.begin() + static_cast<std::ptrdiff_t>(c));
       ++out_.interruptions;
-      return before;
+      return clean_point;
     }
     return std::nullopt;
   }
@@ -255,7 +255,8 @@ class Walk {
   /// Goes back to a checkpoint. Corruptions that are younger than it are gone.
   void go_back(const Point& point) {
     progress_.go_back(point);
-    std::erase_if(corruptions_, [&](const Corruption& c) { return point.steps <= c.before.steps; });
+    std::erase_if(corruptions_,
+                  [&](const Corruption& c) { return point.steps <= c.clean_point.steps; });
   }
   static Point earlier(const Point& a, const Point& b) { return a.steps < b.steps ? a : b; }
 

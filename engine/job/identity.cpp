@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "engine/base/fnv.h"
 #include "engine/base/names.h"
 
 namespace rehearse::job {
@@ -14,7 +15,7 @@ const char* family_of(model::Family family) {
   return family == model::Family::gpt ? "gpt" : family == model::Family::bert ? "bert" : "llama";
 }
 
-/// What most models have the default of: absent then, so that their hashes stay.
+/// Keys that were added later. At its default a key adds nothing, so older hashes stay valid.
 std::string rare_keys(const model::ModelSpec& m) {
   std::string text;
   if (m.outputs > 0) text += fmt::format(" {}", m.outputs);
@@ -41,18 +42,11 @@ std::string rare_keys(const model::ModelSpec& m) {
     text +=
         fmt::format(" {} {} {} {}", name_of(m.rope_scaling.type), m.rope_scaling.attention,
                     fmt::join(m.rope_scaling.shorter, ","), fmt::join(m.rope_scaling.longer, ","));
-  if (m.software != software::Software{})
-    text += fmt::format(" {:016x}", software::hash_of(m.software));
+  if (m.software != software::Software{}) text += " " + hash_text(software::hash_of(m.software));
   return text;
 }
 
 }  // namespace
-
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t h = 0xcbf29ce484222325ULL;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return h;
-}
 
 std::uint64_t hash_of(const model::ModelSpec& m) {
   // build_model derives groups and segments from these fields.
@@ -62,8 +56,6 @@ std::uint64_t hash_of(const model::ModelSpec& m) {
 }
 
 std::uint64_t hash_of(const costs::Profile& profile) { return fnv1a(to_json(profile)); }
-
-std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 std::string describe(const model::ModelSpec& m) {
   return fmt::format(

@@ -5,7 +5,6 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "engine/cluster/cluster.h"
 #include "engine/costs/profile.h"
@@ -13,12 +12,9 @@
 
 namespace rehearse::job {
 
-std::uint64_t fnv1a(std::string_view text);
 std::uint64_t hash_of(const model::ModelSpec& model);
 /// Hash of the profile as JSON (costs::to_json).
 std::uint64_t hash_of(const costs::Profile& profile);
-/// The hash as files state it: 16 hexadecimal digits.
-std::string hash_text(std::uint64_t hash);
 
 /// One line for people, such as "gpt2-124m: gpt, 12 layers, hidden 768, 12 heads, ..." and "paper:
 /// 12 nodes, 24 x RTX 4090, 8 x V100 PCIe 32GB".

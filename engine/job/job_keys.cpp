@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <concepts>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <utility>
 
+#include "engine/base/choose.h"
 #include "engine/base/errors.h"
 #include "engine/base/heartbeat.h"
 #include "engine/base/limits.h"
@@ -29,12 +31,6 @@ constexpr Limits ranks = between(1, 1 << 20);
 /// bits.
 constexpr Limits samples = between(1, 1 << 24), tokens = between(1, 1 << 20);
 
-/// The value that the key names; of a missing key the first of the enum.
-template <class E>
-E choose(const Config& c, const std::string& key) {
-  const std::vector<std::string> names = names_of<E>();
-  return *from_name<E>(c.text(key, names.front(), names));
-}
 /// Reads the fields of a plan that a section of the job states.
 class StatedFields {
  public:
@@ -87,7 +83,7 @@ class StatedFields {
       member = from_name<E>(*name);
     }
   }
-  /// No job states names and lists by a rule.
+  /// Rules cover scalars; names and lists have readers of their own, such as read_partition.
   template <class T>
   void read(const char* key, T&, const plan::Rule&) const {
     throw ProgramError(fmt::format("no reader for a key like {}", key));
@@ -160,6 +156,10 @@ void read_method(const Config& c, JobKeys& keys) {
 /// A plan file replaces the whole section [method], so any other key there is an error.
 void check_plan_alone(const Config& c, const JobKeys& keys) {
   if (keys.plan_file.empty()) return;
+  if (!std::filesystem::is_regular_file(keys.plan_file))
+    throw c.error("plan", fmt::format("\"{}\" does not exist; `rehearse plan JOB.toml -o FILE` "
+                                      "writes a plan",
+                                      keys.plan_file));
   for (const std::string& key : c.names())
     if (key == "name")
       throw c.error("plan", fmt::format("\"{}\" and method.name = \"{}\": name one of the two",
@@ -186,17 +186,16 @@ std::vector<std::pair<int, int>> read_left_out(const Config& c) {
 
 void read_train(const Config& c, JobKeys& keys) {
   Train& t = keys.train;
-  const Limits part{.least = 0, .most = 1};
   keys.global_batch = c.maybe_integer("global_batch", samples);
   keys.seq_len = c.maybe_integer("seq_len", tokens);
   t.steps = c.integer("steps", t.steps, positive);
   t.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
   plan::each_field(keys.plan, StatedFields(c, plan::Section::train));
   t.lr = c.number("lr", t.lr, above(0));
-  t.beta1 = c.number("beta1", t.beta1, part);
-  t.beta2 = c.number("beta2", t.beta2, part);
+  t.beta1 = c.number("beta1", t.beta1, limits::part);
+  t.beta2 = c.number("beta2", t.beta2, limits::part);
   t.eps = c.number("eps", t.eps, above(0));
-  t.momentum = c.number("momentum", t.momentum, part);
+  t.momentum = c.number("momentum", t.momentum, limits::part);
   t.weight_decay = c.number("weight_decay", t.weight_decay, at_least(0));
   keys.warmup_steps = c.maybe_integer("warmup_steps", natural);
   t.decay = choose<Decay>(c, "schedule");
@@ -286,9 +285,9 @@ JobKeys read_keys(const Config& file) {
   read_adaptive(file.section("adaptive"), keys.adaptive, keys.adaptive_warmup_steps);
   read_run(file.section("run"), keys.run);
   read_disturb(file.section("disturb"), keys.disturb);
-  keys.faults = read_faults(file.section("faults"));
-  keys.checkpoint = read_checkpoint(file.section("checkpoint"));
-  keys.recovery = read_recovery(file.section("recovery"));
+  keys.faults = read_fault_keys(file.section("faults"));
+  keys.checkpoint = read_checkpoint_keys(file.section("checkpoint"));
+  keys.recovery = read_recovery_keys(file.section("recovery"));
   file.finish();
   check_plan_alone(file.section("method"), keys);
   return keys;

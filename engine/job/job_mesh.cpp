@@ -91,14 +91,20 @@ JobKeys with_micro_batch(const Config& file, JobKeys keys, const plan::Plan& pla
   }
   const std::int64_t batch = *keys.global_batch;
   if (batch % at_once != 0) {
+    const bool shared = batch % plan.mesh.dp == 0;
+    if (!shared && file.section("train").has("global_batch"))
+      refuse_in(file, "train", "global_batch",
+                fmt::format("{} must be a multiple of method.micro_batch {} x {} replicas; "
+                            "nearest: {}",
+                            batch, *keys.micro_batch, plan.mesh.dp,
+                            std::max<std::int64_t>(1, (batch + at_once / 2) / at_once) * at_once));
     const int share = static_cast<int>(batch / plan.mesh.dp);
-    refuse_in(file, "method", "micro_batch",
-              fmt::format("{} samples on each of {} replicas must divide train.global_batch {}; "
-                          "nearest: {}",
-                          *keys.micro_batch, plan.mesh.dp, batch,
-                          batch % plan.mesh.dp == 0
-                              ? nearest_divisor(share, static_cast<int>(*keys.micro_batch))
-                              : 1));
+    refuse_in(
+        file, "method", "micro_batch",
+        fmt::format("{} samples on each of {} replicas must divide train.global_batch {}; "
+                    "nearest: {}",
+                    *keys.micro_batch, plan.mesh.dp, batch,
+                    shared ? nearest_divisor(share, static_cast<int>(*keys.micro_batch)) : 1));
   }
   if (keys.micro_batches && *keys.micro_batches != batch / at_once)
     refuse_in(

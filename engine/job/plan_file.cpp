@@ -11,6 +11,7 @@
 
 #include "engine/base/config.h"
 #include "engine/base/errors.h"
+#include "engine/base/fnv.h"
 #include "engine/base/names.h"
 #include "engine/plan/fields.h"
 

@@ -9,24 +9,14 @@
 #include <type_traits>
 
 #include "engine/base/errors.h"
+#include "engine/base/fnv.h"
 #include "engine/base/names.h"
+#include "engine/base/toml_text.h"
 #include "engine/job/plan_file.h"
 #include "engine/plan/fields.h"
 
 namespace rehearse::job {
 namespace {
-
-std::string quote(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-    else
-      out += c;
-  }
-  return out + '"';
-}
 
 /// A TOML list; more than 100 characters are broken into several lines.
 std::string list(const std::vector<std::string>& items) {
@@ -43,7 +33,7 @@ std::string list(const std::vector<std::string>& items) {
 
 std::string quoted_list(const std::vector<std::string>& values) {
   std::vector<std::string> items;
-  for (const std::string& value : values) items.push_back(quote(value));
+  for (const std::string& value : values) items.push_back(toml_string(value));
   return list(items);
 }
 
@@ -54,7 +44,7 @@ class Writer {
   void raw(const std::string& key, const std::string& value) {
     text_ += fmt::format("{} = {}\n", key, value);
   }
-  void text(const char* key, const std::string& value) { raw(key, quote(value)); }
+  void text(const char* key, const std::string& value) { raw(key, toml_string(value)); }
   void number(const char* key, double value) { raw(key, fmt::format("{}", value)); }
   /// Leaves an infinite time out.
   void seconds(const char* key, double value) {
@@ -92,7 +82,7 @@ class FieldTexts {
   const std::vector<Line>& lines() const { return lines_; }
 
  private:
-  static std::string text(const std::string& value) { return quote(value); }
+  static std::string text(const std::string& value) { return toml_string(value); }
   static std::string text(Seconds value) { return text(value.value); }
   template <class Number>
     requires std::is_arithmetic_v<Number>
@@ -102,11 +92,11 @@ class FieldTexts {
   template <class E>
     requires std::is_enum_v<E>
   static std::string text(E value) {
-    return quote(std::string(name_of(value)));
+    return toml_string(name_of(value));
   }
   template <class T>
   static std::string text(const std::optional<T>& value) {
-    return value ? text(*value) : quote("automatic");
+    return value ? text(*value) : toml_string("automatic");
   }
   template <std::integral I>
   static std::string text(const std::vector<I>& values) {
@@ -131,7 +121,7 @@ class FieldTexts {
     std::vector<std::string> out;
     for (std::size_t s = 0; s < layers.size(); ++s)
       out.push_back(fmt::format("{{ segment = {}, density = {}, reduction = {}, coding = {} }}",
-                                quote(model_.segments[s].name), layers[s].density,
+                                toml_string(model_.segments[s].name), layers[s].density,
                                 text(layers[s].reduction), text(layers[s].coding)));
     return fmt::format("[\n  {},\n]", fmt::join(out, ",\n  "));
   }

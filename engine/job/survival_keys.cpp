@@ -13,7 +13,7 @@ constexpr Limits wait{.least = 0, .most = limits::patience.most};
 
 }  // namespace
 
-Faults read_faults(const Config& c) {
+Faults read_fault_keys(const Config& c) {
   Faults f;
   f.model = c.text("model", "");
   f.trace = c.text("trace", "");
@@ -28,7 +28,7 @@ Faults read_faults(const Config& c) {
   return f;
 }
 
-Checkpoint read_checkpoint(const Config& c) {
+Checkpoint read_checkpoint_keys(const Config& c) {
   Checkpoint out;
   out.kind = choose(c, "kind", out.kind);
   out.place = choose(c, "place", out.place);
@@ -58,7 +58,7 @@ Checkpoint read_checkpoint(const Config& c) {
   return out;
 }
 
-Recovery read_recovery(const Config& c) {
+Recovery read_recovery_keys(const Config& c) {
   Recovery r;
   r.policy = choose(c, "policy", r.policy);
   r.restarts = static_cast<int>(c.integer("restarts", r.restarts, between(0, 1 << 20)));

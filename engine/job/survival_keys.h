@@ -6,8 +6,8 @@
 namespace rehearse::job {
 
 /// They throw InputError for values of a wrong type or range, and for keys that contradict.
-Faults read_faults(const Config& c);
-Checkpoint read_checkpoint(const Config& c);
-Recovery read_recovery(const Config& c);
+Faults read_fault_keys(const Config& c);
+Checkpoint read_checkpoint_keys(const Config& c);
+Recovery read_recovery_keys(const Config& c);
 
 }  // namespace rehearse::job

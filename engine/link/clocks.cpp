@@ -17,23 +17,24 @@ StepClocks::StepClocks(const OrderedProgram& linked, int lag) : linked_(linked) 
       for (const program::After& a : op.after) lag = std::max<int>(lag, a.lag);
     }
   // Enough steps for every path of that lag. A shift can lead a path to a later step and back.
-  steps_ = std::max(lag, 1) + 1 + 2 * most_shift_;
+  unrolled_steps_ = std::max(lag, 1) + 1 + 2 * most_shift_;
   check_size();
   sort();
 }
 
 /// Work is steps x events x entries of a clock. Events and entries are as many as the program's
-/// text is long, but `steps_` follows from a number in it (a lag), so large products are refused.
+/// text is long, but `unrolled_steps_` follows from a number in it (a lag), so large products are
+/// refused.
 void StepClocks::check_size() const {
   constexpr int usual_steps = 16;
   constexpr std::size_t most = std::size_t{1} << 26;
   const std::size_t one = linked_.events.size() * first_.back();
-  if (steps_ > usual_steps && one > most / static_cast<std::size_t>(steps_))
+  if (unrolled_steps_ > usual_steps && one > most / static_cast<std::size_t>(unrolled_steps_))
     throw ProgramError(
         fmt::format("its waits, ages and versions reach over {} steps of {} events on {} lanes "
                     "(each op of a lane by "
                     "arrival counts as one): more than the linker follows",
-                    steps_, linked_.events.size(), first_.back()));
+                    unrolled_steps_, linked_.events.size(), first_.back()));
 }
 
 void StepClocks::number_lanes() {
@@ -95,18 +96,18 @@ std::pair<int, Id> StepClocks::first_steps_predecessor(Id r, Id o, int step) con
     }
     const Id before = lane[--at];
     const int served = iteration - role.ops[before].shift;
-    if (served >= 0 && served < steps_) return {served, before};
+    if (served >= 0 && served < unrolled_steps_) return {served, before};
     if (served < 0 && iteration == 0 && at == 0) return {0, none};
   }
 }
 
 void StepClocks::sort() {
   const std::size_t events = linked_.events.size(),
-                    nodes = events * static_cast<std::size_t>(steps_);
+                    nodes = events * static_cast<std::size_t>(unrolled_steps_);
   std::vector<std::uint32_t> missing(nodes, 0);
   std::vector<std::size_t> start(nodes + 1, 0);
   auto edges = [&](auto visit) {
-    for (int t = 0; t < steps_; ++t)
+    for (int t = 0; t < unrolled_steps_; ++t)
       for (Id e = 0; e < events; ++e)
         for (const RoleOp& m : linked_.events[e])
           waits(m.role, m.op, t,
@@ -121,7 +122,7 @@ void StepClocks::sort() {
       then[fill[from]++] = static_cast<std::uint32_t>(to);
     });
   }
-  clocks_.resize(static_cast<std::size_t>(steps_) * kept_.back());
+  clocks_.resize(static_cast<std::size_t>(unrolled_steps_) * kept_.back());
   // Clocks of all roles, of events that wait for another predecessor.
   std::vector<std::vector<std::uint32_t>> pool;
   std::vector<std::uint32_t> unused, slot(nodes, none);
@@ -201,7 +202,7 @@ void StepClocks::join_end(Id r, Id o, int step, std::vector<std::uint32_t>& into
     if (e.role == r) into[entry(r, e.op)] = std::max(into[entry(r, e.op)], number(r, e.op, step));
 }
 
-const std::uint32_t* StepClocks::before(Id r, Id o, int step) {
+const std::uint32_t* StepClocks::clock_at_start(Id r, Id o, int step) {
   const Id own = linked_.event_of[r][o];
   if (linked_.events[own].size() == 1) return clock(r, step, own);
   local_.assign(width(r), 0);

@@ -30,12 +30,13 @@ class StepClocks {
   /// prints the cycle when ops wait for each other.
   StepClocks(const OrderedProgram& linked, int lag);
 
-  /// Steps [0, steps()) were sorted. The clocks of the last most_shift() steps may be incomplete.
-  int steps() const { return steps_; }
+  /// Steps [0, unrolled_steps()) were sorted. The clocks of the last most_shift() steps may be
+  /// incomplete.
+  int unrolled_steps() const { return unrolled_steps_; }
   /// The largest shift of any op.
   int most_shift() const { return most_shift_; }
   /// The last step with complete clocks: its ops have the same predecessors as in any later step.
-  int steady() const { return steps_ - 1 - most_shift_; }
+  int steady() const { return unrolled_steps_ - 1 - most_shift_; }
   /// (step, event), each after everything it waits for.
   const std::vector<std::pair<int, Id>>& sorted() const { return sorted_; }
 
@@ -57,7 +58,7 @@ class StepClocks {
   /// The role's clock of what the op itself waits for, without the waits of the other members of
   /// its rendezvous: a real collective reads and writes as soon as its own rank has issued it. The
   /// pointer is valid until the next call.
-  const std::uint32_t* before(Id role, Id op, int step);
+  const std::uint32_t* clock_at_start(Id role, Id op, int step);
   /// Indices into the op's `after` of waits that its lane order and its other waits imply. Never
   /// throttles.
   std::vector<std::size_t> implied_waits(Id role, Id op, int step);
@@ -80,7 +81,7 @@ class StepClocks {
   std::pair<int, Id> lane_predecessor(Id role, Id op, int step) const {
     const Place& place = places_[role][op];
     const int served = step - place.lag;
-    if (served >= 0 && served < steps_) return {served, place.previous};
+    if (served >= 0 && served < unrolled_steps_) return {served, place.previous};
     return first_steps_predecessor(role, op, step);
   }
   /// The same where the first or last steps lack the op before it.
@@ -110,10 +111,10 @@ class StepClocks {
   std::vector<std::vector<Place>> places_ = {};  // [role][op]
   std::vector<std::uint32_t> first_ = {0};       // [role]: of its entries in a clock of all roles
   std::vector<std::size_t> kept_ = {0};          // [event]: offset of its clocks within a step
-  int most_shift_ = 0, steps_ = 0;
+  int most_shift_ = 0, unrolled_steps_ = 0;
   std::vector<std::uint32_t> clocks_ = {};  // [step][event][member][entry]: before it starts
   std::vector<std::pair<int, Id>> sorted_ = {};
-  std::vector<std::uint32_t> local_ = {};  // scratch of before() and implied_waits()
+  std::vector<std::uint32_t> local_ = {};  // scratch of clock_at_start() and implied_waits()
 };
 
 }  // namespace rehearse::link

@@ -150,7 +150,7 @@ class Linker {
       Id of = none;
       for (const Hazard& h : hazards_[r].list) {  // grouped by op
         if (step - h.lag < 0) continue;
-        if (h.op != of) begin = clocks_->before(r, of = h.op, step);
+        if (h.op != of) begin = clocks_->clock_at_start(r, of = h.op, step);
         if (clocks_->ended(begin, r, h.on, step - h.lag)) continue;
         const program::Role& role = out_.program.roles[r];
         throw ProgramError(
@@ -191,7 +191,7 @@ class Linker {
     order(waits);
   }
 
-  /// The same without clocks, for programs whose lanes are all in order.
+  /// The same without clocks.
   void order_lanes() {
     std::vector<EventWait> waits;
     std::size_t count = 0;
@@ -200,12 +200,14 @@ class Linker {
     waits.reserve(count);
     for (Id r = 0; r < out_.program.roles.size(); ++r) {
       const auto& ops = out_.program.roles[r].ops;
+      const auto& lanes = out_.program.roles[r].lanes;
       const auto& event_of = out_.event_of[r];
       for (const auto& lane : out_.roles[r].lane_ops)
         for (std::size_t i = 0; i < lane.size(); ++i) {
-          const Id before = lane[i > 0 ? i - 1 : lane.size() - 1];
-          waits.push_back({event_of[before], event_of[lane[i]],
-                           ops[before].shift - ops[lane[i]].shift + (i > 0 ? 0 : 1)});
+          const bool arrival = lanes[ops[lane[i]].lane].order == program::Order::arrival;
+          const Id last = arrival ? lane[i] : lane[i > 0 ? i - 1 : lane.size() - 1];
+          waits.push_back({event_of[last], event_of[lane[i]],
+                           ops[last].shift - ops[lane[i]].shift + (i > 0 && !arrival ? 0 : 1)});
         }
       for (Id o = 0; o < ops.size(); ++o)
         for (const program::After& a : ops[o].after)

@@ -155,8 +155,8 @@ struct LinkedProgram : OrderedProgram {
 
 /// Links in full. Throws ProgramError, which prints the ops concerned and marks the wrong one.
 LinkedProgram link(program::Program program);
-/// A faster `link` for searches, which link in full only the few programs that they keep. Every
-/// lane must be in order. Races are not detected and LinkedOp::dies stays empty.
+/// A faster `link`: races are not detected, and LinkedOp::dies stays empty. For searches, which
+/// link in full only the few programs that they keep, and for what is only predicted.
 OrderedProgram order(program::Program program);
 /// The same program without redundant waits. Does not check for races.
 program::Program without_redundant_waits(program::Program program);

@@ -30,15 +30,37 @@ Part part_of(program::Slot slot) {
   }
 }
 
+/// Whether the op moves values without a change of what they are: not into packets.
+bool moves(const program::Work& work) {
+  return std::holds_alternative<program::Collective>(work) ||
+         std::holds_alternative<program::Send>(work) || std::holds_alternative<program::Recv>(work);
+}
+
 }  // namespace
 
 std::vector<Part> parts_of(const program::Role& role) {
   std::vector<Part> parts(role.storages.size(), Part::communication);
-  for (const program::Op& op : role.ops)
+  const auto part = [&](const program::Ref& ref) -> Part& {
+    return parts[role.views[ref.view].storage];
+  };
+  for (const program::Op& op : role.ops) {
+    const bool computes = std::holds_alternative<program::Compute>(op.work);
     for (const program::Ref& ref : op.refs) {
-      Part& part = parts[role.views[ref.view].storage];
-      part = std::min(part, part_of(ref.slot));  // a gradient that is also sent is a gradient
+      const Part of = part_of(ref.slot);
+      // What the parts of attention exchange are its activations. A gradient that is also sent is a
+      // gradient.
+      part(ref) =
+          std::min(part(ref), computes && of == Part::communication ? Part::activations : of);
     }
+  }
+  // The result of a sum that is kept and gathered again is what is gathered.
+  for (const program::Op& op : role.ops) {
+    if (!moves(op.work)) continue;
+    const bool activation = std::ranges::any_of(
+        op.refs, [&](const program::Ref& ref) { return part(ref) == Part::activations; });
+    for (const program::Ref& ref : op.refs)
+      if (activation) part(ref) = std::min(part(ref), Part::activations);
+  }
   return parts;
 }
 

@@ -94,7 +94,7 @@ std::vector<std::uint32_t> before_any(StepClocks& clocks, Id role, const std::ve
                                       int step) {
   std::vector<std::uint32_t> out;
   for (Id o : ops) {
-    const std::uint32_t* begin = clocks.before(role, o, step);
+    const std::uint32_t* begin = clocks.clock_at_start(role, o, step);
     if (out.empty()) out.assign(begin, begin + clocks.width(role));
     for (std::size_t d = 0; d < out.size(); ++d) out[d] = std::min(out[d], begin[d]);
   }
@@ -151,7 +151,7 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
   std::map<Id, int> live, most;
   LiveBytes now;
   std::int64_t most_workspace = 0;
-  for (int t = 0; t < clocks.steps() - clocks.most_shift(); ++t)
+  for (int t = 0; t < clocks.unrolled_steps() - clocks.most_shift(); ++t)
     for (Id o = 0; o < role.ops.size(); ++o) {
       const int step = t - role.ops[o].shift;
       if (step < 0) continue;
@@ -160,7 +160,7 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
         std::vector<std::uint32_t> any;
         if (writers.size() > 1) any = before_any(clocks, r, writers, step);
         UsedBytes& bytes = pools.take(bytes_of_storage(role, one.storage),
-                                      any.empty() ? clocks.before(r, o, step) : any.data());
+                                      any.empty() ? clocks.clock_at_start(r, o, step) : any.data());
         bytes.free_when.clear();
         for (Id f : hazards.last_users[instance])
           bytes.free_when.emplace_back(clocks.entry(r, f), clocks.number(r, f, step));
@@ -169,7 +169,7 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
       }
       const std::int64_t beside = workspace ? workspace(program, role, role.ops[o]) : 0;
       if (beside > 0) {
-        pools.take(beside, clocks.before(r, o, step)).free_when = {
+        pools.take(beside, clocks.clock_at_start(r, o, step)).free_when = {
             {clocks.entry(r, o), clocks.number(r, o, step)}};
         most_workspace = std::max(most_workspace, beside);
         now.add(Part::workspace, beside);

@@ -33,7 +33,7 @@ Readiness::Readiness(const OrderedProgram& linked, int steps) : linked_(linked) 
     state.instances.resize(rows);
     for (std::size_t row = 0; row < rows; ++row)
       state.instances[row].missing = need(state, static_cast<Id>(row % role.ops.size()), 0);
-    if (!role.free_running) expected_ += static_cast<std::int64_t>(rows) * steps;
+    if (!role.free_running) instances_to_run_ += static_cast<std::int64_t>(rows) * steps;
     for (Id place = 0; place < role.ranks.size(); ++place)
       for (Id l = 0; l < role.lanes.size(); ++l)
         lanes_.push_back({.role = r,

@@ -49,7 +49,7 @@ class Readiness {
   /// From now on free-running roles begin no further iteration.
   void stop_free_running() { stopped_ = true; }
   /// Number of instances to run; free-running roles do not count.
-  std::int64_t expected() const { return expected_; }
+  std::int64_t instances_to_run() const { return instances_to_run_; }
   std::int64_t finished() const { return finished_; }
   /// The ops that cannot proceed, for an error message: at most `limit` lines.
   std::string stuck(int limit) const;
@@ -78,7 +78,7 @@ class Readiness {
   const OrderedProgram& linked_;
   std::vector<RoleState> roles_ = {};
   std::vector<RankLane> lanes_ = {};
-  std::int64_t expected_ = 0, finished_ = 0;
+  std::int64_t instances_to_run_ = 0, finished_ = 0;
   bool stopped_ = false;
 };
 

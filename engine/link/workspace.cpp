@@ -172,7 +172,7 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       // A window's mask, in the type of the activations; flags while it is made. Or what capped
       // attention holds.
       const std::int64_t scores = std::int64_t{model.seq_len} * model.seq_len;
-      const bool masks = attended(model, model.segments[segment].layer) < model.seq_len;
+      const bool masks = attention_span(model, model.segments[segment].layer) < model.seq_len;
       const std::int64_t kernel =
           model.attention_cap > 0
               ? capped_bytes(model, samples, seq_len, width, keys, element, is_backward(pass))

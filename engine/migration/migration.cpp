@@ -261,14 +261,14 @@ class Migrator {
       else
         receive(m, done);
       unpack_until(static_cast<int>(turn));
-      if (m.to == rank && !m.direct) done.push_back(unpacked);
+      if (m.to == rank && !m.without_packet) done.push_back(unpacked);
     }
   }
 
   void send(const MigrationMessage& m, std::vector<Id>& sends) {
     program::RoleBuilder& role = roles_[m.from];
     const program::Send work{.channel = channel_, .peer = m.to};
-    if (m.direct) {
+    if (m.without_packet) {
       role.op("send", work, {source(traffic_.moves.copies[m.pieces.front()])});
       return;
     }
@@ -290,7 +290,7 @@ class Migrator {
   void receive(const MigrationMessage& m, const std::vector<Id>& done) {
     program::RoleBuilder& role = roles_[m.to];
     const program::Recv work{.channel = channel_, .peer = m.from};
-    if (m.direct) {
+    if (m.without_packet) {
       role.op("recv", work, {target(traffic_.moves.copies[m.pieces.front()])});
       return;
     }

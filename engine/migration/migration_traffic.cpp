@@ -9,7 +9,7 @@ namespace rehearse::migration {
 namespace {
 
 // Intervals of at least so many bytes are sent directly from storage to storage, without a packet.
-constexpr std::int64_t direct_bytes = 1 << 20;
+constexpr std::int64_t least_without_packet = 1 << 20;
 
 class Dispatcher {
  public:
@@ -25,9 +25,9 @@ class Dispatcher {
   }
 
  private:
-  static bool direct(const PieceCopy& c) {
+  static bool without_packet(const PieceCopy& c) {
     return c.rows == 1 && c.assembly < 0 && c.item < 0 && c.source_type == c.target_type &&
-           c.run * size_of(c.source_type) >= direct_bytes;
+           c.run * size_of(c.source_type) >= least_without_packet;
   }
 
   /// Whether b follows directly on a in both storages.
@@ -68,7 +68,7 @@ class Dispatcher {
 
   void split(PieceCopy c, std::vector<PieceCopy>& out) const {
     const std::int64_t most = most_;
-    if (c.from == c.to || direct(c) || c.elements() <= most) {
+    if (c.from == c.to || without_packet(c) || c.elements() <= most) {
       out.push_back(c);
       return;
     }
@@ -99,11 +99,11 @@ class Dispatcher {
                                  .to = c.to,
                                  .wire = c.wire(),
                                  .elements = c.elements(),
-                                 .direct = direct(c),
+                                 .without_packet = without_packet(c),
                                  .pieces = {i}};
       if (c.from == c.to) {
         out_.kept_bytes += c.elements() * size_of(c.target_type);
-      } else if (one.direct) {
+      } else if (one.without_packet) {
         MigrationMessage alone = one;
         close(alone);
       } else if (MigrationMessage& m = open[{c.from, c.to, one.wire}]; m.pieces.empty()) {
@@ -155,7 +155,7 @@ class Dispatcher {
     };
     for (std::size_t i = 0; i < out_.moves.copies.size(); ++i) {
       const PieceCopy& c = out_.moves.copies[i];
-      if (c.assembly < 0 && (c.from == c.to || !direct(c)))
+      if (c.assembly < 0 && (c.from == c.to || !without_packet(c)))
         keep(c.to, c.item, {.turn = out_.turn_of[i], .order = c.turn, .piece = i});
     }
     for (std::size_t w = 0; w < out_.moves.assemblies.size(); ++w) {

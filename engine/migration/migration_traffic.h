@@ -17,13 +17,13 @@
 namespace rehearse::migration {
 
 /// A packet with several pieces, or one large interval that goes directly from storage to storage
-/// (`direct`).
+/// (`without_packet`).
 struct MigrationMessage {
   Id from = none, to = none;
   int ordinal = 0;                            // its number among the messages of this pair of ranks
   program::DType wire = program::DType::f32;  // data type on the network
   std::int64_t elements = 0;
-  bool direct = false;
+  bool without_packet = false;
   std::vector<std::size_t> pieces = {};  // into PieceMoves::copies
 };
 

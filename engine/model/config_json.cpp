@@ -9,10 +9,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
+#include "engine/base/files.h"
 #include "engine/base/json_reader.h"
+#include "engine/base/json_text.h"
 #include "engine/base/names.h"
 #include "engine/base/terms.h"
 
@@ -308,10 +309,9 @@ ModelSpec read_text_model(Keys& file, const std::string& where, const std::strin
 }  // namespace
 
 ModelSpec read_config_json(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw InputError(fmt::format("model file \"{}\" does not exist", path));
-  const Json json = Json::parse(in, nullptr, false);
-  if (json.is_discarded()) throw InputError(fmt::format("{}: it is not JSON", path));
+  if (!std::filesystem::exists(path))
+    throw InputError(fmt::format("model file \"{}\" does not exist", path));
+  const Json json = parse_json(read_file(path), path);
   Keys file(json, path);
   std::string type = known_type(file, file.text("model_type", ""), false), where = path;
   std::optional<Keys> text;

@@ -32,7 +32,7 @@ void attention(List& l, const Sizes& z, const software::Software& how, bool writ
     if (written)
       l.written_attention();
     else
-      l.fused_attention(2 * z.head_size(), z.attended);
+      l.fused_attention(2 * z.head_size(), z.attention_span);
     l.residual_before();
     l.linear(z.query, z.hidden, 1, how.residual == Residual::separate && !z.rms);
     l.arrange(1);
@@ -46,7 +46,7 @@ void attention(List& l, const Sizes& z, const software::Software& how, bool writ
     if (written)
       l.written_attention_backward();
     else
-      l.fused_attention(4 * z.head_size(), z.attended);
+      l.fused_attention(4 * z.head_size(), z.attention_span);
     l.rotary();
     l.head_norms();
   }

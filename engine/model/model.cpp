@@ -279,7 +279,7 @@ std::int64_t loss_numbers(const ModelSpec& model, int tp, std::int64_t element) 
   return statistics + (loss_columns(model, tp) / tp * element + 3) / 4;
 }
 
-int attended(const ModelSpec& model, int layer) {
+int attention_span(const ModelSpec& model, int layer) {
   return has_window(model, layer) ? std::min(model.window, model.seq_len) : model.seq_len;
 }
 

@@ -163,7 +163,7 @@ double score_scale(const ModelSpec& model);
 /// Whether a token attends to `window` tokens in a layer.
 bool has_window(const ModelSpec& model, int layer);
 /// The most tokens that a token attends to in a layer. The first layer attends to the fewest.
-int attended(const ModelSpec& model, int layer);
+int attention_span(const ModelSpec& model, int layer);
 /// Columns of the logits of which one of `tp` tensor ranks computes the loss: its part of the
 /// vocabulary, or all.
 std::int64_t loss_columns(const ModelSpec& model, int tp);

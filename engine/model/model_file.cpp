@@ -109,9 +109,10 @@ ModelSpec load_model(const std::string& name_or_path, int seq_len) {
 
 ModelSpec load_model(const std::string& name_or_path, int seq_len, const ModelChanges& changes) {
   std::filesystem::path path = name_or_path;
+  if (std::filesystem::is_regular_file(path / "config.json")) path /= "config.json";
   const bool json = path.extension() == ".json";
   if (!json) path = find_data("models", name_or_path, "model");
-  ModelSpec m = json ? read_config_json(name_or_path)
+  ModelSpec m = json ? read_config_json(path.string())
                      : read_model(Config::load(path.string()), path.stem().string());
   for (const auto& [key, value] : changes.sizes) {
     change(m, key, value);

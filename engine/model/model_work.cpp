@@ -94,7 +94,7 @@ Flops model_flops(const ModelSpec& model, std::int64_t tokens) {
   if (model.family != Family::llama) parameters -= double(model.max_positions) * model.hidden;
   if (model.family == Family::bert) parameters -= 2.0 * model.hidden;
   double keys = 0;  // of all layers
-  for (int layer = 0; layer < model.layers; ++layer) keys += attended(model, layer);
+  for (int layer = 0; layer < model.layers; ++layer) keys += attention_span(model, layer);
   const double attention = 12.0 * double(query_width(model)) * keys;
   return Flops((6 * parameters + attention) * static_cast<double>(tokens));
 }

@@ -10,8 +10,8 @@ namespace rehearse::model {
 /// of the head; `loss_columns`: those of which a rank computes the loss; `transform`: BERT's dense
 /// layer before the vocabulary.
 struct Sizes {
-  double samples = 0, tokens = 0, own_tokens = 0, seq = 0, attended = 0, hidden = 0, heads = 0,
-         query = 0, key = 0, ffn = 0, vocab = 0, loss_columns = 0;
+  double samples = 0, tokens = 0, own_tokens = 0, seq = 0, attention_span = 0, hidden = 0,
+         heads = 0, query = 0, key = 0, ffn = 0, vocab = 0, loss_columns = 0;
   double element = 0, table = 0;
   bool rms = false, post_norm = false, transform = false, dropout = false, causal = false,
        qkv_bias = false, qk_norm = false, norm_offset = false, output_norm = false,
@@ -25,7 +25,7 @@ struct Sizes {
         tokens(double(samples) * m.seq_len / split.context),
         own_tokens(tokens / (split.sequence && m.software.divides_tokens ? split.ranks : 1)),
         seq(double(m.seq_len) / split.context),
-        attended(model::attended(m, layer)),
+        attention_span(model::attention_span(m, layer)),
         hidden(m.hidden),
         heads(double(m.heads) / split.ranks),
         query(double(query_width(m)) / split.ranks),
@@ -39,7 +39,7 @@ struct Sizes {
         post_norm(m.family == Family::bert),
         transform(post_norm && m.outputs == 0),
         dropout(m.dropout > 0),
-        causal(!post_norm && attended == m.seq_len),
+        causal(!post_norm && attention_span == m.seq_len),
         qkv_bias(!rms || m.qkv_bias),
         qk_norm(m.qk_norm),
         norm_offset(m.norm_offset),

@@ -56,7 +56,7 @@ void check_attention(const Plan& plan, const model::ModelSpec& model) {
            fmt::format("{} attends in both directions, so contiguous blocks are equal work "
                        "already; use \"ring\"",
                        model.name));
-  if (plan.mesh.rings() && attended(model, 0) < model.seq_len)
+  if (plan.mesh.rings() && attention_span(model, 0) < model.seq_len)
     refuse("context", name,
            fmt::format("{} attends to the last {} tokens, and blocks that travel around a ring "
                        "have no window; use \"ulysses\"",

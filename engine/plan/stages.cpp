@@ -33,7 +33,7 @@ std::vector<std::vector<Id>> equal_work(const model::ModelSpec& model, int parts
       one = work_of(model, s, program::Pass::forward, samples, tp, program::DType::f32).flops.value;
     sum[s + 1] = sum[s] + *one;
   }
-  std::vector<double> before = sum;  // best[p - 1]; one part takes all the work before its end
+  std::vector<double> best_of_one_less = sum;  // best[p - 1]; one part takes all work up to `end`
   std::vector<std::vector<Id>> cut(k + 1, std::vector<Id>(n + 1, 0));
   for (std::size_t p = 2; p <= k; ++p) {
     std::vector<double> best(n + 1, 0);
@@ -42,16 +42,16 @@ std::vector<std::vector<Id>> equal_work(const model::ModelSpec& model, int parts
       std::size_t low = p - 1, high = end - 1;
       while (low < high) {
         const std::size_t middle = low + (high - low) / 2;
-        if (before[middle] >= last(middle))
+        if (best_of_one_less[middle] >= last(middle))
           high = middle;
         else
           low = middle + 1;
       }
-      if (low > p - 1 && last(low - 1) <= std::max(before[low], last(low)))
+      if (low > p - 1 && last(low - 1) <= std::max(best_of_one_less[low], last(low)))
         for (--low; low > p - 1 && last(low - 1) == last(low);) --low;
-      best[end] = std::max(before[low], last(low)), cut[p][end] = static_cast<Id>(low);
+      best[end] = std::max(best_of_one_less[low], last(low)), cut[p][end] = static_cast<Id>(low);
     }
-    before = std::move(best);
+    best_of_one_less = std::move(best);
   }
   std::vector<std::vector<Id>> stages(k);
   for (std::size_t p = k, end = n; p-- > 0; end = cut[p + 1][end])

@@ -129,12 +129,12 @@ struct BranchAndBound {
         if (i != j) nearest = std::min(nearest, d(i, j));
     if (d.size() < 2) nearest = 0;
     rest.assign(order.size() + 1, 0.0);
-    std::vector<bool> before(order.size(), true);
+    std::vector<bool> placed_earlier(order.size(), true);
     for (std::size_t depth = order.size(); depth-- > 0;) {
-      before[order[depth]] = false;
+      placed_earlier[order[depth]] = false;
       rest[depth] = rest[depth + 1];
       for (const Partner& p : partners[order[depth]])
-        if (before[p.rank]) rest[depth] += weight(p);
+        if (placed_earlier[p.rank]) rest[depth] += weight(p);
     }
   }
 

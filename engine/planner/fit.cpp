@@ -104,8 +104,10 @@ std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
       if (linked.memory[r].host > 0) {
         const Id device = rank_to_device.empty() ? rank : rank_to_device[rank];
         const link::RoleMemory& memory = linked.memory[r];
+        // Ranks that share the host's cores also compute in its memory.
         need[cluster.devices()[device].node] +=
-            memory.host + memory.snapshots * (copies_in_memory(plan.checkpoints) - 1);
+            memory.host + memory.snapshots * (copies_in_memory(plan.checkpoints) - 1) +
+            (cluster.shared_cores() > 0 ? memory.total() : 0);
       }
   for (const auto& [node, bytes] : need)
     if (const Bytes memory = cluster.host_of(node).memory;

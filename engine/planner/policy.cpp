@@ -64,7 +64,7 @@ std::optional<plan::Plan> BalanceLoad::observe(const Measured& measured,
                                                const plan::Plan& current) {
   if (measured.busy.empty() || current.mesh.dp == 1) return std::nullopt;
   Balance found = balance(current, measured.busy);
-  if (found.after >= (1 - bound_) * found.before) return std::nullopt;
+  if (found.slowest_balanced_s >= (1 - bound_) * found.slowest_now_s) return std::nullopt;
   plan::Plan plan = current;
   plan.schedule.shares = unless_equal(std::move(found.shares));
   return plan;

@@ -79,11 +79,11 @@ std::vector<int> unless_equal(std::vector<int> shares) {
 
 Balance balance(const plan::Plan& plan, std::span<const double> busy) {
   std::vector<double> seconds = by_replica(plan, busy);
-  Balance out{.before = std::ranges::max(seconds)};
+  Balance out{.slowest_now_s = std::ranges::max(seconds)};
   for (int i = 0; i < plan.mesh.dp; ++i) seconds[static_cast<std::size_t>(i)] /= plan.samples(i);
   out.shares = shares_of(seconds, plan.schedule.global_batch / plan.schedule.micro_batches);
   for (std::size_t i = 0; i < seconds.size(); ++i)
-    out.after = std::max(out.after, seconds[i] * out.shares[i]);
+    out.slowest_balanced_s = std::max(out.slowest_balanced_s, seconds[i] * out.shares[i]);
   return out;
 }
 
@@ -119,8 +119,8 @@ job::Job with_shares(job::Job job, const costs::Profile* profile) {
   double shortest = std::numeric_limits<double>::infinity();
   for (int round = 0; round < rounds; ++round) {
     Balance found = balance(job.plan, busy_ranks(job, profile));
-    if (found.before >= shortest) break;
-    shortest = found.before;
+    if (found.slowest_now_s >= shortest) break;
+    shortest = found.slowest_now_s;
     best = std::exchange(shares, std::move(found.shares));
   }
   shares = unless_equal(std::move(best));

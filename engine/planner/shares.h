@@ -26,7 +26,8 @@ std::vector<int> unless_equal(std::vector<int> shares);
 /// Shares by which the replica that is longest at work is so for the shortest time.
 struct Balance {
   std::vector<int> shares = {};  // samples of a micro-batch, by replica
-  double before = 0, after = 0;  // seconds of a step that the passes take on the slowest replica
+  /// Seconds of a step that the passes take on the slowest replica, now and with `shares`.
+  double slowest_now_s = 0, slowest_balanced_s = 0;
 };
 /// `busy`: by rank, seconds of the passes of a step under the plan; 0: a rank of no replica.
 Balance balance(const plan::Plan& plan, std::span<const double> busy);

@@ -83,9 +83,9 @@ Id RoleBuilder::op(std::string_view lane_name, Work work, std::vector<Ref> refs,
   return static_cast<Id>(role_.ops.size() - 1);
 }
 
-void RoleBuilder::throttle(Id op, Id after, int before) {
+void RoleBuilder::throttle(Id op, Id after, int iterations_before) {
   // In one iteration the two ops serve steps that differ by the difference of their shifts.
-  const int lag = before + role_.ops[after].shift - role_.ops[op].shift;
+  const int lag = iterations_before + role_.ops[after].shift - role_.ops[op].shift;
   if (lag < 0) return;
   role_.ops[op].after.push_back({.op = after, .lag = lag, .throttle = true});
 }

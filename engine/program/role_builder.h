@@ -26,9 +26,9 @@ class RoleBuilder {
   bool has(std::string_view name) const;
 
   Id op(std::string_view lane, Work work, std::vector<Ref> refs, int shift = 0, When when = {});
-  /// Makes `op` wait, as a throttle, for the instance of `after` in the same iteration, or so many
-  /// iterations before. Does nothing when `after` would be of a later step than `op`.
-  void throttle(Id op, Id after, int before = 0);
+  /// Makes `op` wait, as a throttle, for the instance of `after` so many iterations before (0: in
+  /// the same one). Does nothing when that instance would be of a later step than `op`.
+  void throttle(Id op, Id after, int iterations_before = 0);
   /// Reserves room for this many more ops.
   void expect(std::size_t ops) { role_.ops.reserve(role_.ops.size() + ops); }
   const Role& role() const { return role_; }

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/base/fnv.h"
 #include "engine/base/names.h"
 #include "engine/base/units.h"
 #include "engine/program/program.h"
@@ -197,10 +198,6 @@ std::string to_text(const Program& p) {
   return out;
 }
 
-std::uint64_t hash_of(const Program& program) {
-  std::uint64_t h = 14695981039346656037ULL;  // FNV-1a, the same on every machine
-  for (const unsigned char c : to_text(program)) h = (h ^ c) * 1099511628211ULL;
-  return h;
-}
+std::uint64_t hash_of(const Program& program) { return fnv1a(to_text(program)); }
 
 }  // namespace rehearse::program

@@ -76,13 +76,13 @@ std::map<Id, Message> Server::close() {
   if (static_cast<Round>(round_) == Round::mask) counted_ = here_;
   if (static_cast<Round>(round_) == Round::unmask) unmask();
   std::map<Id, Message> out;
-  for (const Id client : here_) out[client] = answer(client);
+  for (const Id client : here_) out[client] = message_for(client);
   here_.clear();
   ++round_;
   return out;
 }
 
-Message Server::answer(Id client) const {
+Message Server::message_for(Id client) const {
   Message out;
   switch (static_cast<Round>(round_)) {
     case Round::advertise:

@@ -51,7 +51,7 @@ class Server {
     Key key = {};
     bool subtract = false;
   };
-  Message answer(Id client) const;
+  Message message_for(Id client) const;
 
   const Group& group_;
   std::vector<double> weights_;

@@ -9,6 +9,7 @@
 
 #include "engine/base/choose.h"
 #include "engine/base/data_dir.h"
+#include "engine/base/fnv.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
 
@@ -49,7 +50,7 @@ bool Software::busy_host() const {
          update.value > 0 || transfer.value > 0;
 }
 
-std::string Measured::outside(std::int64_t hidden, double tokens, std::int64_t ranks) const {
+std::string Measured::outside(const Job& job) const {
   if (most_ranks == 0) return "no step times were measured with it";
   const auto range = [](const char* what, double value, std::int64_t least, std::int64_t most) {
     return value < static_cast<double>(least) || value > static_cast<double>(most)
@@ -57,10 +58,18 @@ std::string Measured::outside(std::int64_t hidden, double tokens, std::int64_t r
                              least, most)
                : "";
   };
+  const auto among = [](const char* what, const std::string& asked,
+                        const std::vector<std::string>& known) {
+    return known.empty() || std::ranges::find(known, asked) != known.end()
+               ? ""
+               : fmt::format("{} {} were not measured, only {}", what, asked,
+                             fmt::join(known, ", "));
+  };
   for (const std::string& why :
-       {range("hidden size", static_cast<double>(hidden), least_hidden, most_hidden),
-        range("tokens in a micro-batch:", tokens, least_tokens, most_tokens),
-        range("world size", static_cast<double>(ranks), 1, most_ranks)})
+       {range("hidden size", static_cast<double>(job.hidden), least_hidden, most_hidden),
+        range("tokens in a micro-batch:", job.tokens, least_tokens, most_tokens),
+        range("world size", static_cast<double>(job.ranks), 1, most_ranks),
+        among("steps of", job.method, methods), among("steps in", job.precision, precisions)})
     if (!why.empty()) return why;
   return "";
 }
@@ -105,7 +114,7 @@ Software read_software(const Config& table, Software base) {
   s.microbatch = host.seconds("micro_batch", s.microbatch, limits::latency);
   s.update = host.seconds("update", s.update, limits::latency);
   s.transfer = host.seconds("transfer", s.transfer, limits::latency);
-  s.staging = host.bandwidth("staging", s.staging, limits::bandwidth);
+  s.staging = host.bandwidth("staging", s.staging, limits::bandwidth_or_none);
   s.waits = read_waits(host, s.waits);
   return s;
 }
@@ -124,6 +133,9 @@ Measured read_measured(const Config& c, Measured present) {
   range("hidden", present.least_hidden, present.most_hidden);
   range("tokens", present.least_tokens, present.most_tokens);
   present.most_ranks = c.integer("ranks", present.most_ranks, at_least(0));
+  for (auto [key, list] :
+       {std::pair("methods", &present.methods), std::pair("precisions", &present.precisions)})
+    if (std::vector<std::string> stated = c.texts(key); !stated.empty()) *list = std::move(stated);
   return present;
 }
 
@@ -181,13 +193,11 @@ std::uint64_t hash_of(const Software& s) {
       s.forward_issue.value, s.backward_issue.value, s.microbatch.value, s.update.value,
       s.transfer.value, s.staging.value,
       fmt::join(s.waits | std::views::transform([](HostWait w) { return name_of(w); }), ","));
-  if (s.fp8 != Fp8::dynamic)  // so that the hashes of others stay
-    text += fmt::format(" fp8 {}", name_of(s.fp8));
+  // Absent at the default, so older hashes stay valid.
+  if (s.fp8 != Fp8::dynamic) text += fmt::format(" fp8 {}", name_of(s.fp8));
   if (s.soft_caps != SoftCaps::fused) text += " soft caps";
   if (s.logits != Logits::divided) text += " logits";
-  std::uint64_t h = 0xcbf29ce484222325ULL;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return h;
+  return fnv1a(text);
 }
 
 std::vector<Config::Key> software_keys() {

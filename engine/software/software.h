@@ -105,10 +105,19 @@ struct Measured {
   std::int64_t least_hidden = 0, most_hidden = 0;  // of the model
   std::int64_t least_tokens = 0, most_tokens = 0;  // of a micro-batch
   std::int64_t most_ranks = 0;
+  std::vector<std::string> methods = {}, precisions = {};  // as jobs spell them; empty: all
+
+  /// What it is asked about.
+  struct Job {
+    std::int64_t hidden = 0;
+    double tokens = 0;  // of a micro-batch
+    std::int64_t ranks = 0;
+    std::string method = {}, precision = {};
+  };
 
   bool operator==(const Measured&) const = default;
   /// Why such a job is outside; empty: it is inside.
-  std::string outside(std::int64_t hidden, double tokens, std::int64_t ranks) const;
+  std::string outside(const Job& job) const;
 };
 
 struct Software {

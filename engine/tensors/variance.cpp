@@ -87,7 +87,7 @@ std::vector<GroupObservation> observations_of(const link::LinkedProgram& linked,
     if (!reports(program, model, group, source.layout, rank)) continue;
     GroupObservation& sum = by_group[group];
     sum.group = group;
-    sum.steps = static_cast<int>(state[0]);
+    sum.observed_steps = static_cast<int>(state[0]);
     ++sum.observed;
     sum.deviations += deviations;
     sum.means += mean * mean;
@@ -109,11 +109,12 @@ std::vector<LayerVariance> layer_variances(const model::ModelSpec& model,
   std::map<Id, GroupObservation> groups;
   for (const GroupObservation& one : all) {
     GroupObservation& sum = groups[one.group];
-    if (sum.observed > 0 && sum.steps != one.steps)
+    if (sum.observed > 0 && sum.observed_steps != one.observed_steps)
       throw BackendError(fmt::format("ranks observed the gradients of {} at {} and at {} steps",
-                                     model.groups[one.group].name, sum.steps, one.steps));
+                                     model.groups[one.group].name, sum.observed_steps,
+                                     one.observed_steps));
     sum.group = one.group;
-    sum.steps = one.steps;
+    sum.observed_steps = one.observed_steps;
     sum.observed += one.observed;
     sum.deviations += one.deviations;
     sum.means += one.means;
@@ -121,15 +122,15 @@ std::vector<LayerVariance> layer_variances(const model::ModelSpec& model,
   std::map<Id, LayerVariance> layers;
   std::map<Id, double> sampled;  // elements of the groups with a sample
   for (const auto& [group, sum] : groups) {
-    if (sum.steps == 0 || sum.observed == 0) continue;
+    if (sum.observed_steps == 0 || sum.observed == 0) continue;
     const Id segment = layer_of(model, group);
     const auto elements = static_cast<double>(elements_of(model.groups[group], 1));
     const double scale = elements / static_cast<double>(sum.observed);
-    const double variance = sum.deviations / sum.steps;
+    const double variance = sum.deviations / sum.observed_steps;
     LayerVariance& layer = layers[segment];
     layer.model = model.name;
     layer.segment = segment;
-    layer.steps = sum.steps;
+    layer.observed_steps = sum.observed_steps;
     layer.observed += sum.observed;
     layer.total += scale * variance;
     layer.square_norm += scale * (variance + sum.means);
@@ -153,7 +154,8 @@ std::vector<LayerVariance> layer_variances(const model::ModelSpec& model,
 std::string to_text(std::span<const GroupObservation> observations) {
   std::string out;
   for (const GroupObservation& o : observations)
-    out += fmt::format("{} {} {} {:a} {:a}\n", o.group, o.observed, o.steps, o.deviations, o.means);
+    out += fmt::format("{} {} {} {:a} {:a}\n", o.group, o.observed, o.observed_steps, o.deviations,
+                       o.means);
   return out;
 }
 
@@ -164,7 +166,7 @@ std::vector<GroupObservation> parse_observations(const std::string& text) {
     std::istringstream words(line);
     GroupObservation o;
     std::string deviations, means;
-    if (!(words >> o.group >> o.observed >> o.steps >> deviations >> means))
+    if (!(words >> o.group >> o.observed >> o.observed_steps >> deviations >> means))
       throw BackendError("a rank's observations of gradients are damaged: " + line);
     o.deviations = std::strtod(deviations.c_str(), nullptr);
     o.means = std::strtod(means.c_str(), nullptr);

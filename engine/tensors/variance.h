@@ -41,17 +41,17 @@ bool is_observation(const program::Role& role, Id storage);
 struct GroupObservation {
   Id group = none;
   std::int64_t observed = 0;  // number of observed coordinates
-  int steps = 0;
+  int observed_steps = 0;
   double deviations = 0;  // sum over the coordinates of their sums of squared deviations
   double means = 0;       // sum over the coordinates of their squared means
 };
 
-/// The variance of a layer's gradient over `steps` steps of warm-up (Sun 2026, eq. 2).
+/// The variance of a layer's gradient over `observed_steps` steps of warm-up (Sun 2026, eq. 2).
 struct LayerVariance {
   std::string model = {};
   Id segment = 0;             // into ModelSpec::segments
   std::int64_t elements = 0;  // parameters of the layer
-  int steps = 0;
+  int observed_steps = 0;
   double total = 0;           // eq. 2 as printed; grows with the layer's size
   double per_element = 0;     // total / elements
   double square_norm = 0;     // mean over the steps of the gradient's squared norm

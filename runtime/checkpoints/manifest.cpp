@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/base/fnv.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/names.h"
 
@@ -21,13 +22,11 @@ constexpr std::string_view format_name = "rehearse-checkpoint";
 constexpr std::string_view mark = ",\n \"checksum\": \"", end = "\"\n}\n";
 constexpr std::size_t digits = 16;
 constexpr int most_ranks = 1 << 20, most_ages = 65535;
-// Times most_ranks tensor-parallel parts it still fits into 64 bits.
+// most_ranks (tensor-parallel parts) x most_elements fits into 64 bits.
 constexpr std::int64_t most_elements = std::int64_t{1} << 42;
 
-std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
-
 std::string sum_text(std::string_view content) {
-  return hex(checksum_of(std::as_bytes(std::span(content))));
+  return hash_text(checksum_of(std::as_bytes(std::span(content))));
 }
 
 Json to_json(const tensors::PartKey& key) {
@@ -40,7 +39,7 @@ std::uint64_t read_hex(JsonReader& in, const char* key) {
   const std::string text = in.text(key);
   std::uint64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (text != hex(value))
+  if (text != hash_text(value))
     in.fail(fmt::format("\"{}\" = \"{}\": must be 16 hexadecimal digits", key, text));
   return value;
 }
@@ -150,7 +149,7 @@ std::string to_text(const Manifest& m) {
     for (const tensors::PartKey& key : shard.parts) parts.push_back(to_json(key));
     shards.push_back({{"file", shard.file},
                       {"bytes", shard.sum.bytes},
-                      {"checksum", hex(shard.sum.checksum)},
+                      {"checksum", hash_text(shard.sum.checksum)},
                       {"parts", std::move(parts)}});
   }
   Json json = {{"format", format_name},
@@ -162,14 +161,14 @@ std::string to_text(const Manifest& m) {
                {"model", m.model},
                {"mesh", std::move(mesh)},
                {"world_size", m.world_size},
-               {"program_hash", hex(m.program_hash)},
+               {"program_hash", hash_text(m.program_hash)},
                {"seed", m.seed},
                {"global_batch", m.global_batch},
                {"seq_len", m.seq_len},
                {"placements", m.record.placements},
                {"plan", m.record.plan}};
   if (m.base)
-    json["base"] = {{"step", m.base->step},   {"checksum", hex(m.base->checksum)},
+    json["base"] = {{"step", m.base->step},   {"checksum", hash_text(m.base->checksum)},
                     {"bits", m.base->bits},   {"changed", m.base->changed},
                     {"error", m.base->error}, {"relative_error", m.base->relative_error}};
   json["shards"] = std::move(shards);

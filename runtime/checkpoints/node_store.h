@@ -1,9 +1,10 @@
 // Checkpoints that nodes keep themselves, on their disks or in their memory (a file system in
 // memory, so that they survive processes):
 //
-//   FOLDER/rehearse-0123456789abcdef/     checkpoint.folder, then the run, named after train.out
-//     node-0/step-00000040/               the parts of the ranks on node 0, of other nodes for
-//     peers node-1/step-00000040/
+//   FOLDER/                          checkpoint.folder
+//     rehearse-0123456789abcdef/     the run, by a hash of train.out
+//       node-0/step-00000040/        parts of the ranks on node 0; with peers, of others as well
+//       node-1/step-00000040/        the same of node 1
 //
 // Each folder step-N has the manifest of the whole checkpoint. What a node lacks comes from others.
 #pragma once

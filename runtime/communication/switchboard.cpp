@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/errors.h"
+#include "engine/base/fnv.h"
 #include "runtime/control/door.h"
 #include "runtime/control/members.h"
 
@@ -95,13 +96,10 @@ Switchboard::~Switchboard() {
 }
 
 std::uint64_t Switchboard::key_of(const std::string& channel, const std::vector<Id>& ranks) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  const auto mix = [&](unsigned char byte) { hash = (hash ^ byte) * 0x100000001b3; };
-  for (const char c : channel) mix(static_cast<unsigned char>(c));
-  for (const Id rank : ranks) {
-    for (int shift = 0; shift < 32; shift += 8) mix(static_cast<unsigned char>(rank >> shift));
-  }
-  return hash;
+  Fnv hash;
+  hash.bytes(channel);
+  for (const Id rank : ranks) hash.word(rank);
+  return hash.value();
 }
 
 ByteStream Switchboard::connect(std::uint64_t key, const std::string& channel, Id to) {

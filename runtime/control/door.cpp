@@ -86,13 +86,13 @@ Door::Progress Door::judge(Waiting& caller) {
   if (!equal(answer.hash, hash_of_answer(secret_, caller.challenge, answer))) {
     acceptance.verdict = Verdict::other_secret;
     refuse(caller, fmt::format("it says that it is rank {}, but it has another secret", c.from));
-  } else if (c.purpose != expected_.purpose || c.to != expected_.to || c.start != expected_.start) {
+  } else if (c.purpose != admitted_.purpose || c.to != admitted_.to || c.start != admitted_.start) {
     // A rank of an earlier start, as a rule: its process has not noticed the end yet.
     acceptance.verdict = Verdict::misdirected;
-  } else if (c.encrypted != expected_.encrypted) {
+  } else if (c.encrypted != admitted_.encrypted) {
     acceptance.verdict = Verdict::other_encryption;
     refuse(caller, fmt::format("rank {} has run.encrypt = {}, this rank has run.encrypt = {}",
-                               c.from, c.encrypted != 0, expected_.encrypted != 0));
+                               c.from, c.encrypted != 0, admitted_.encrypted != 0));
   } else {
     acceptance.hash = hash_of_acceptance(secret_, caller.challenge, answer);
   }

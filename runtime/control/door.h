@@ -23,10 +23,10 @@ class Door {
   static constexpr std::size_t most_waiting = 64;
   static constexpr Seconds patience = Seconds(5);
 
-  /// `expected`: what a caller must be for, and which rank and start it must call. Its `from` and
+  /// `admitted`: what a caller must be for, and which rank and start it must call. Its `from` and
   /// `channel` do not matter.
-  Door(Fd listener, const Secret& secret, const Caller& expected)
-      : listener_(std::move(listener)), secret_(secret), expected_(expected) {}
+  Door(Fd listener, const Secret& secret, const Caller& admitted)
+      : listener_(std::move(listener)), secret_(secret), admitted_(admitted) {}
 
   int listener() const { return listener_.get(); }
   /// Adds what poll should wait for.
@@ -54,7 +54,7 @@ class Door {
 
   Fd listener_;
   Secret secret_;
-  Caller expected_;
+  Caller admitted_;
   std::deque<Waiting> waiting_ = {};
   std::set<std::string> told_ = {};  // refusals in the log
 };

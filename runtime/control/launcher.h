@@ -42,9 +42,9 @@ struct NextStart {
   /// Processes to start that stand by and, when one is ready, drain the run (Launched::drained).
   int joining = 0;
   Seconds joining_after = {};
-  std::string resume_from = {};       // Assignment
-  std::vector<std::string> set = {};  // Assignment
-  bool first_start = false;           // Assignment
+  std::string resume_from = {};       // as Assignment::resume_from
+  std::vector<std::string> set = {};  // as Assignment::set
+  bool first_start = false;           // as Assignment::first
   // The part of this launcher.
   int first = 0;             // the lowest rank here
   int here = -1;             // ranks here; -1: all

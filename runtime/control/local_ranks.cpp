@@ -12,6 +12,7 @@
 #include <ranges>
 #include <utility>
 
+#include "engine/base/child.h"
 #include "engine/base/errors.h"
 #include "runtime/control/interfaces.h"
 #include "runtime/control/stop_on_signal.h"
@@ -41,7 +42,7 @@ RankProcess& LocalRanks::start(int rank, int ranks, bool stands_by) {
                                                 .secret = secret_,
                                                 .agent = static_cast<bool>(options_.recover),
                                                 .stands_by = stands_by,
-                                                .signals = signals_.before()}));
+                                                .signals = signals_.previous_mask()}));
 }
 
 void LocalRanks::start_all() {
@@ -333,7 +334,7 @@ void LocalRanks::reap() {
     int status = 0;
     if (p.status || waitpid(p.pid, &status, WNOHANG) != p.pid) continue;
     if (p.agent) hear(p);
-    p.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    p.status = exit_status(status);
     output_.drain(p);
     // A process without a rank may end: nothing runs there.
     if (p.rank < 0 || *p.status == 0) continue;

@@ -83,11 +83,12 @@ class LocalRanks {
   int start_ = 0;  // the number of this start
   std::optional<Deadline> deadline_ = {};
   bool failed_ = false, draining_ = false, began_ = false;
-  bool ending_ = false;                      // all processes are to end
-  std::optional<Deadline> failed_at_ = {};   // or drained
-  std::optional<Deadline> down_since_ = {};  // until the next start runs its first step
-  int joining_ = 0;                          // processes that are to join this start
-  std::optional<Deadline> joins_at_ = {};    // when to start them; none: they are started
+  bool ending_ = false;                     // all processes are to end
+  std::optional<Deadline> failed_at_ = {};  // when this start failed or drained
+  // When the last start failed or drained; none once this one is about to run its first step.
+  std::optional<Deadline> down_since_ = {};
+  int joining_ = 0;                        // processes that are to join this start
+  std::optional<Deadline> joins_at_ = {};  // when to start them; none: they are started
   std::vector<int> died_ = {}, stuck_ = {};
   std::optional<Launched::Rebalance> rebalance_ = {};
   int signal_ = 0;  // the first signal to this process; 0: none

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/child.h"
 #include "engine/base/errors.h"
 #include "runtime/control/agent.h"
 
@@ -52,11 +53,7 @@ void close_marked(std::initializer_list<int> keep) {
 }
 
 /// Runs in the child after fork: is the rank, and ends.
-[[noreturn]] void be_rank(const RankStart& start, const Pairs& variables, int errors, int line,
-                          pid_t launcher) {
-  // The launcher may have died before this call; then no signal would come.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(127);
+[[noreturn]] void be_rank(const RankStart& start, const Pairs& variables, int errors, int line) {
   sigprocmask(SIG_SETMASK, &start.signals, nullptr);
   // A process group of its own: Ctrl-C reaches only the launcher, which passes it on once.
   setpgid(0, 0);
@@ -108,12 +105,8 @@ RankProcess start_process(const RankStart& start) {
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
   }
   const Pairs variables = variables_of(start);
-  const pid_t launcher = getpid();
-  // What is not written yet, the child would write again.
-  std::cout.flush();
-  std::fflush(nullptr);
-  process.pid = fork();
-  if (process.pid == 0) be_rank(start, variables, pipe[1], line.get(), launcher);
+  process.pid = fork_child();
+  if (process.pid == 0) be_rank(start, variables, pipe[1], line.get());
   if (process.pid < 0) throw cannot();
   return process;
 }

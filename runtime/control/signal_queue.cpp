@@ -8,12 +8,12 @@ namespace rehearse::runtime {
 SignalQueue::SignalQueue() {
   sigemptyset(&mask_);
   for (const int s : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask_, s);
-  sigprocmask(SIG_BLOCK, &mask_, &before_);
+  sigprocmask(SIG_BLOCK, &mask_, &previous_mask_);
   fd_ = Fd(signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 SignalQueue::~SignalQueue() {
-  if (!asked_) sigprocmask(SIG_SETMASK, &before_, nullptr);
+  if (!asked_) sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
 }
 
 int SignalQueue::next() {

@@ -16,13 +16,13 @@ class SignalQueue {
   SignalQueue& operator=(const SignalQueue&) = delete;
 
   int fd() const { return fd_.get(); }
-  /// The signal mask of this process before.
-  const sigset_t& before() const { return before_; }
+  /// The signal mask that this process had before the queue blocked its signals.
+  const sigset_t& previous_mask() const { return previous_mask_; }
   /// The next signal that has come; 0: none.
   int next();
 
  private:
-  sigset_t mask_ = {}, before_ = {};
+  sigset_t mask_ = {}, previous_mask_ = {};
   Fd fd_ = {};
   bool asked_ = false;  // whether SIGINT or SIGTERM has come
 };

@@ -24,7 +24,7 @@
 namespace rehearse::runtime {
 namespace {
 
-/// Of the body that this thread runs.
+/// The stream of the body that this thread runs.
 cudaStream_t current() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 int choose_device(const Environment& environment) {

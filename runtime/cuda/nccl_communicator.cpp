@@ -52,7 +52,7 @@ ncclUniqueId agree_on_id(Control& control, const std::string& channel, const std
   return id;
 }
 
-/// Of the body that this thread runs.
+/// The stream of the body that this thread runs.
 cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 std::int64_t part(const CollectiveSpec& spec, int i, int n) { return i * spec.elements / n; }

@@ -53,7 +53,7 @@ struct Quantising : Layout {
   std::byte* packets;
   double* piece_sums;  // of int8: bits of the largest magnitudes, which a double holds exactly
 
-  /// What codes stand for, once the residual has been made it.
+  /// v = source + residual, which stands in the residual's memory by now; the source, without one.
   REHEARSE_BOTH float value(std::int64_t part, std::int64_t i) const {
     const std::int64_t at = part * kernel.keep + i;
     return residual != nullptr ? residual[at] : load(source, type, at);

@@ -175,7 +175,7 @@ struct Executor::Impl {
     if (c.faults != nullptr) {
       // A rank that does not come to a meeting is at work on something else.
       progress[what.lane]->enter(LaneState::working, step, op);
-      c.faults->before(what.work, step);
+      c.faults->strike_before_op(what.work, step);
     }
     progress[what.lane]->enter(others ? LaneState::communicating : LaneState::working, step, op);
     const auto began = std::chrono::steady_clock::now();
@@ -308,12 +308,13 @@ std::int64_t Executor::run(std::int64_t first, std::int64_t last,
   impl_->run_first = first;
   // Knowing of an early end (last_step) later than at the step's begin changes nothing: the vote
   // leaves a step that no rank has begun.
-  impl_->operations.begin({.data = &impl_->c.data, .ends_after = [this, last](std::int64_t step) {
-                             return step + 1 == last || step == impl_->c.control.last_step();
-                           }});
+  impl_->operations.begin_run(
+      {.data = &impl_->c.data, .ends_after = [this, last](std::int64_t step) {
+         return step + 1 == last || step == impl_->c.control.last_step();
+       }});
   const std::int64_t end = impl_->training->run(own_step().value_or(first), last);
   own_step(end);
-  impl_->operations.end();
+  impl_->operations.end_run();
   impl_->on_step = nullptr;
   return end;
 }
@@ -321,7 +322,7 @@ std::int64_t Executor::run(std::int64_t first, std::int64_t last,
 double Executor::evaluate(std::int64_t step, std::int64_t batches, const Data& data) {
   double sum = 0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
-    impl_->operations.begin({.data = &data, .training = false, .evaluation = batch});
+    impl_->operations.begin_run({.data = &data, .training = false, .evaluation = batch});
     impl_->evaluation->run(step, step + 1);
     impl_->memory.drop_values();
     sum += impl_->operations.take_loss(step).sum;

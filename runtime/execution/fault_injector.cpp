@@ -99,7 +99,7 @@ std::string not_replayed(const faults::Event& event) {
   return "";
 }
 
-void Slowness::begin(const faults::Event& event) {
+void Slowness::slow_down(const faults::Event& event) {
   using Clock = std::chrono::steady_clock;
   until_ = event.duration.value > 0
                ? (Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -199,7 +199,7 @@ void FaultInjector::on_corruption(Corrupt corrupt) {
 }
 
 void FaultInjector::slow_disk(const faults::Event& event) {
-  (event.node == none ? shared_disk_ : own_disk_).begin(event);
+  (event.node == none ? shared_disk_ : own_disk_).slow_down(event);
 }
 
 void FaultInjector::act(const faults::Event& event, std::int64_t step, const std::string& shard) {
@@ -217,7 +217,7 @@ void FaultInjector::act(const faults::Event& event, std::int64_t step, const std
       hang(event.duration);
       break;
     case Kind::slows:
-      ops_.begin(event);
+      ops_.slow_down(event);
       break;
     case Kind::disk_full:
       fill_disk(event.duration);
@@ -233,7 +233,7 @@ void FaultInjector::act(const faults::Event& event, std::int64_t step, const std
   }
 }
 
-void FaultInjector::before(const program::Work& work, std::int64_t step) {
+void FaultInjector::strike_before_op(const program::Work& work, std::int64_t step) {
   const std::optional<Phase> phase = faults::phase_of(work);
   strike(step + 1, [&](const faults::Event& e) {
     return !damages(e.kind) && e.step == step + 1 && (e.phase == Phase::begin || e.phase == phase);

@@ -28,7 +28,7 @@ struct RankPlace {
 /// A factor on the time that something takes, from an event on.
 class Slowness {
  public:
-  void begin(const faults::Event& event);
+  void slow_down(const faults::Event& event);
   double now() const;
 
  private:
@@ -42,7 +42,7 @@ class FaultInjector {
   FaultInjector(const faults::Trace& trace, const RankPlace& place, const std::string& folder);
 
   /// Call before an op of a step (from 0) runs, from any lane.
-  void before(const program::Work& work, std::int64_t step);
+  void strike_before_op(const program::Work& work, std::int64_t step);
   /// Call before a checkpoint after `steps` steps is written for which all ranks stop.
   void saving(std::int64_t steps);
   /// Call when the checkpoint after `steps` steps is complete. `shard`: this rank's file in it.

@@ -96,7 +96,7 @@ double LaneRunner::computed_seconds() const { return 1e-9 * static_cast<double>(
 
 std::int64_t LaneRunner::run(std::int64_t first, std::int64_t last) {
   for (std::size_t i = 0; i < ops_; ++i) issued_[i].restart();
-  turnstile_.begin(first, last);
+  turnstile_.begin_run(first, last);
   ended_.clear();
   first_ = first;
   opened_ = first;
@@ -308,7 +308,7 @@ bool LaneRunner::open(std::int64_t step) {
     if (stopped_) return false;
     if (hooks_.begin_step && !hooks_.begin_step(next)) {
       end_.store(next, std::memory_order_release);
-      turnstile_.end(next);
+      turnstile_.lower_end(next);
       return false;
     }
     opened_.store(next + 1, std::memory_order_release);
@@ -346,7 +346,7 @@ void LaneRunner::end_after(std::int64_t step) {
   do {
     if (end <= step + 1) return;  // a lane lowers the end at most once
   } while (!end_.compare_exchange_weak(end, step + 1));
-  turnstile_.end(step + 1);
+  turnstile_.lower_end(step + 1);
   for (std::size_t i = 0; i < ops_; ++i) issued_[i].wake();
   pulse_.fetch_add(1);
   pulse_.notify_all();
@@ -363,7 +363,7 @@ void LaneRunner::stop(std::exception_ptr error, const std::string& what) {
   pulse_.fetch_add(1);
   pulse_.notify_all();
   end_.store(first_);  // lanes that are between two ops end, too
-  turnstile_.end(first_);
+  turnstile_.lower_end(first_);
   if (hooks_.failed) hooks_.failed(what);
 }
 

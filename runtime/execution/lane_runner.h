@@ -50,9 +50,10 @@ class LaneRunner {
     /// Called once per step, in step order, before the step's first op. False ends the run before
     /// that step. Null: always true.
     std::function<bool(std::int64_t step)> begin_step = {};
-    /// Called for each step, in order, on the thread that called `run`, after the last op of the
-    /// main lane in this step has ended, and all ops with Task::tells. While these are behind, it
-    /// is called when the next step has been issued. Null: no call.
+    /// Called for each step, in order, on the thread that called `run`, when the last op of the
+    /// main lane in this step and all ops with Task::tells have ended. On a synchronous device that
+    /// is right after this last op, unless another lane is behind. On a device that runs behind the
+    /// host it is once the main lane has issued the next step, or the run ends. Null: no call.
     std::function<void(std::int64_t step)> stepped = {};
     /// Called once, after the first error: must wake all lanes that block in `execute`. Null: no
     /// call.

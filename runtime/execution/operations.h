@@ -54,9 +54,9 @@ class Operations {
   bool execute(Id op, std::int64_t step);
 
   /// Call before a run. In evaluation the head's backward only adds up the loss.
-  void begin(const BatchSource& feed);
+  void begin_run(const BatchSource& feed);
   /// Call after a run. Closes this rank's mailboxes.
-  void end();
+  void end_run();
   /// Returns loss and norm of a step that this rank has run, and forgets them.
   StepLoss take_loss(std::int64_t step);
 
@@ -88,12 +88,12 @@ class Operations {
     models::Batch batch = {};
   };
   struct MicroBatch {
-    std::vector<Staged> steps = {};  // step s is in s mod their number
-    std::int64_t first = 0;          // its first sample's number within the global batch
+    std::vector<Staged> staged = {};  // step s is in s mod their number
+    std::int64_t first = 0;           // its first sample's number within the global batch
     int samples = 0;
     // Where ranks divide samples: room to read whole ones, all tokens before all labels.
     std::vector<std::int64_t> whole = {};
-    Staged& at(std::int64_t step) { return steps[static_cast<std::size_t>(step) % steps.size()]; }
+    Staged& at(std::int64_t step) { return staged[static_cast<std::size_t>(step) % staged.size()]; }
   };
 
   void prepare(Id op);

@@ -15,7 +15,7 @@ void Operations::prepare_part(Prepared& p, const program::Compute& compute) {
                                            dtype_of(role_, *p.op), rings ? 0 : context_.count);
   p.parted = parted.get();
   if (rings)
-    p.attended = model::attended_block(model_.seq_len / context_.count, context_.index,
+    p.kv_block = model::attended_block(model_.seq_len / context_.count, context_.index,
                                        static_cast<int>(compute.block), cut_of(program_),
                                        model_.family != model::Family::bert);
 }
@@ -34,7 +34,7 @@ void Operations::part_forward(Prepared& p, const program::Compute& work, std::in
   if (work.part == Part::project)
     result = p.parted->project(p.param_tensors, input, batch, saved);
   else if (work.part == Part::attend)
-    result = p.parted->attend(source, p.attended, batch, saved);
+    result = p.parted->attend(source, p.kv_block, batch, saved);
   else
     result = p.parted->output(p.param_tensors, input, source, batch, saved);
   const Operand* target = p.at(work.part == Part::output ? Slot::output : Slot::target);
@@ -60,7 +60,7 @@ void Operations::part_backward(Prepared& p, const program::Compute& work, std::i
   if (work.part == Part::attend) {
     const Operand* target = p.at(Slot::target);
     if (target == nullptr) return;  // a block that this rank does not attend to
-    models::PartedAttention::BlockGradient gradient{.attended = read(Slot::output),
+    models::PartedAttention::BlockGradient gradient{.output = read(Slot::output),
                                                     .grad = read(Slot::grad_output),
                                                     .source = memory_.write(*target, step)};
     if (const Operand* query = p.at(Slot::grad_input)) {
@@ -69,7 +69,7 @@ void Operations::part_backward(Prepared& p, const program::Compute& work, std::i
     }
     models::Saved nothing;
     const Operand* keeps = p.at(Slot::saved);
-    p.parted->attend_backward(read(Slot::source), p.attended, batch,
+    p.parted->attend_backward(read(Slot::source), p.kv_block, batch,
                               keeps == nullptr ? nothing : memory_.saved(*keeps, step), gradient);
     return;
   }

@@ -115,12 +115,12 @@ void Operations::find_samples() {
   // Where an op runs while it is issued, batches are read again when another step needs them. A
   // device that runs behind may still read those of two steps before this one, and of as many more
   // as ops are shifted by.
-  std::size_t staged = 1;
+  std::size_t staged_steps = 1;
   if (memory_.device().asynchronous()) {
     int shift = 0;
     for (const program::Op& op : role_.ops)
       if (std::holds_alternative<program::Compute>(op.work)) shift = std::max(shift, int{op.shift});
-    staged = static_cast<std::size_t>(run_ahead + 1 + shift);
+    staged_steps = static_cast<std::size_t>(run_ahead + 1 + shift);
   }
   if (context_.count > 1)
     for (const model::TokenRun& run :
@@ -132,8 +132,8 @@ void Operations::find_samples() {
     MicroBatch& m = microbatches_.emplace_back();
     m.first = first;
     m.samples = samples;
-    m.steps.resize(staged);
-    for (auto& [key, batch] : m.steps) {
+    m.staged.resize(staged_steps);
+    for (auto& [key, batch] : m.staged) {
       batch.tokens = host_tensor({samples, tokens});
       batch.labels = host_tensor({samples, tokens});
       batch.positions = positions_;
@@ -147,7 +147,7 @@ void Operations::find_samples() {
       own_gradients_ |= grad->layout.own != 0;
 }
 
-void Operations::begin(const BatchSource& feed) {
+void Operations::begin_run(const BatchSource& feed) {
   feed_ = feed;
   memory_.forget_last_users();
   for (const auto& op : ops_)
@@ -271,7 +271,7 @@ void Operations::open_mailboxes() {
   ++run_;
 }
 
-void Operations::end() {
+void Operations::end_run() {
   for (const std::unique_ptr<Mailbox>& mailbox : mailboxes_)
     if (mailbox != nullptr) mailbox->close();
   if (role_.round.steps > 0) rounds_.pause(now());

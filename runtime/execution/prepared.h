@@ -39,7 +39,7 @@ struct Operations::Prepared {
   // Compute
   models::Block* block = nullptr;
   models::PartedAttention* parted = nullptr;  // in place of `block`, of a part of attention
-  model::AttendedBlock attended = {};
+  model::AttendedBlock kv_block = {};
   std::vector<const Operand*> params = {};  // by parameter group of the segment
   std::vector<const Operand*> grads = {};   // the same; null: the pass does not compute it
   std::vector<at::Tensor> param_tensors = {}, grad_tensors = {};  // filled during a call only

@@ -20,7 +20,7 @@ struct Task {
   bool answers = false;   // what it returns may end the run, so the lane waits for its end
   bool host = false;      // on_host of its work
   bool computes = false;  // its time is counted (computed_seconds)
-  bool tells = false;     // Hooks::stepped reads what it finds: it decides by the gradients' norm
+  bool tells = false;     // Hooks::stepped needs its result (the gradients' norm) and waits for it
 };
 struct TaskLane {
   std::string name = {};

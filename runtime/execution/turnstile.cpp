@@ -27,7 +27,7 @@ std::vector<Turn> turns_of(const link::OrderedProgram& linked, Id role,
   return turns;
 }
 
-void Turnstile::begin(std::int64_t first, std::int64_t end) {
+void Turnstile::begin_run(std::int64_t first, std::int64_t end) {
   const std::lock_guard lock(lock_);
   first_ = iteration_ = first;
   end_ = end;
@@ -37,7 +37,7 @@ void Turnstile::begin(std::int64_t first, std::int64_t end) {
   skip_what_does_not_run();
 }
 
-void Turnstile::end(std::int64_t end) {
+void Turnstile::lower_end(std::int64_t end) {
   const std::lock_guard lock(lock_);
   end_ = std::min(end_, end);
   skip_what_does_not_run();

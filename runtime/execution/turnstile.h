@@ -32,9 +32,9 @@ class Turnstile {
   /// Without turns it is always open.
   explicit Turnstile(std::vector<Turn> turns) : turns_(std::move(turns)) {}
   /// A run of steps [first, end) begins.
-  void begin(std::int64_t first, std::int64_t end);
+  void begin_run(std::int64_t first, std::int64_t end);
   /// The run has no step from `end` on: their turns are skipped.
-  void end(std::int64_t end);
+  void lower_end(std::int64_t end);
   /// Blocks until it is the turn of this op and step. False: the run ends before the step.
   bool enter(Id op, std::int64_t step);
   /// The op has been issued.

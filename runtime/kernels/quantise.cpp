@@ -217,7 +217,7 @@ class Packer {
   const float* load(std::int64_t i, std::int64_t n) {
     return as_f32(source_, type_, at_ + i, n, converted_.data());
   }
-  /// v, once the residual has been made it.
+  /// v = source + residual, which stands in the residual's memory by now; the source, without one.
   const float* entries(std::int64_t i, std::int64_t n) {
     return residual_ != nullptr ? residual_ + at_ + i : load(i, n);
   }

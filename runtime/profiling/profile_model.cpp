@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "engine/base/median.h"
 #include "models/block.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/execution/rank_memory.h"
@@ -216,7 +217,7 @@ void profile_model(const model::ModelSpec& model, int samples, int tp,
                             .dtype = settings.dtype};
     time.seconds = mean_over_ranks(
         control, fmt::format("{} {} {}", key, static_cast<int>(kind), static_cast<int>(pass)),
-        costs::median(std::move(seconds)));
+        median(std::move(seconds)));
     profile.segments.push_back(time);
     if (pass != program::Pass::forward) continue;
     time.pass = program::Pass::recompute;  // the same work as forward
@@ -226,7 +227,7 @@ void profile_model(const model::ModelSpec& model, int samples, int tp,
   // seconds = launch + rate x elements, by least squares over the model's groups.
   double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (auto& [elements, seconds] : run.updates) {
-    const double e = static_cast<double>(elements), s = costs::median(std::move(seconds));
+    const double e = static_cast<double>(elements), s = median(std::move(seconds));
     n += 1, x += e, y += s, xx += e * e, xy += e * s;
   }
   const double spread = n * xx - x * x;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/base/median.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/execution/rank_memory.h"
 #include "runtime/profiling/profile_parts.h"
@@ -69,7 +70,7 @@ void profile_network(const ProfileSettings& settings, TimedStream& stream, Contr
     }
     stream.finish();
     // The maximum over ranks: a collective has ended when it has ended on every rank.
-    return max_over_ranks(control, key, costs::median(std::move(times)));
+    return max_over_ranks(control, key, median(std::move(times)));
   };
   for (const program::Move move :
        {program::Move::all_reduce, program::Move::reduce_scatter, program::Move::all_gather,

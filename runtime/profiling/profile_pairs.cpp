@@ -16,11 +16,11 @@ namespace {
 class Partner {
  public:
   Partner(Communicator& comm, float* data, int peer) : comm_(comm), data_(data), peer_(peer) {}
-  void begin(costs::RoundTrip leg) {
+  void send_first(costs::RoundTrip leg) {
     send(leg.there);
     receive(leg.back);
   }
-  void answer(costs::RoundTrip leg) {
+  void send_back(costs::RoundTrip leg) {
     receive(leg.there);
     send(leg.back);
   }
@@ -76,9 +76,9 @@ void profile_pairs(const cluster::Cluster& cluster, TimedStream& stream, Control
         for (int leg = 0; leg < costs::legs_per_repeat; ++leg) {
           const auto trip = [&, leg] {
             if (begins)
-              partner.begin(leg_of(settings, leg));
+              partner.send_first(leg_of(settings, leg));
             else
-              partner.answer(leg_of(settings, leg));
+              partner.send_back(leg_of(settings, leg));
           };
           if (repeat < 0)
             stream.run(trip);

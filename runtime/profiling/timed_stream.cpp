@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "engine/base/median.h"
 #include "engine/costs/profile.h"
 #include "runtime/profiling/profile_parts.h"
 
@@ -76,7 +77,7 @@ double median_time(TimedStream& stream, double seconds, const std::function<void
     stream.time(times, work);
     stream.finish();
   }
-  return costs::median(std::move(times));
+  return median(std::move(times));
 }
 
 }  // namespace rehearse::runtime

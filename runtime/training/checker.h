@@ -47,8 +47,8 @@ class Checker {
   const job::Job& job_;
   Control& control_;
   std::int64_t step_ = -1;  // of the last check
-  double largest_ = 0;      // number of the weights then, over all ranks
-  double most_ = 0;         // that is possible now
+  double largest_ = 0;      // magnitude of the largest weight at the last check, over all ranks
+  double most_ = 0;         // magnitude of the largest weight possible now
 };
 
 }  // namespace rehearse::runtime

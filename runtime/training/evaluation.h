@@ -20,8 +20,8 @@ struct Losses {
   std::vector<std::pair<std::string, double>> others = {};  // by folder of train.evaluate
 };
 
-/// Who draws from its own inputs in a job's training. A round of clients is what lies between two
-/// exchanges of weights; where gradients are exchanged, a step.
+/// How ranks draw from their own inputs in a job's training. A round lasts from one exchange of
+/// weights to the next; one step where gradients are exchanged.
 Clients clients_of(const job::Job& job);
 
 /// What losses are measured on.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/base/fnv.h"
 #include "engine/link/workspace.h"
 #include "engine/migration/migration.h"
 #include "engine/planner/fitting.h"
@@ -33,10 +34,10 @@ LinkedPlan::LinkedPlan(const job::Job& base, plan::Plan plan, const std::vector<
       linked(planner::fitting_program(job)),
       plays(migration::players(devices, job.plan.placement.rank_to_device)) {}
 
-PlacedPlan::PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int place,
+PlacedPlan::PlacedPlan(std::shared_ptr<const LinkedPlan> linked_plan, int number,
                        const RunParts& parts)
     : plan(std::move(linked_plan)),
-      number(place),
+      number(number),
       disturber(plan->job.disturb, plan->job.plan.mesh.world_size()),
       context{plan->linked,
               plan->job.model,
@@ -61,7 +62,7 @@ MigrationRun migrate_state(PlacedPlan& from, PlacedPlan& to, std::int64_t step,
                           .played = from.plan->plays,
                           .plays = to.plan->plays});
   const link::LinkedProgram linked = link::link(migration.program);
-  parts.control.agree("migration", fmt::format("{:016x}", hash_of(linked.program)));
+  parts.control.agree("migration", hash_text(hash_of(linked.program)));
   to.executor.clear();
   std::vector<std::byte*> given;
   for (const migration::MigratedState& state : migration.states[process])

@@ -33,7 +33,7 @@ class Progress {
   /// written.
   void open(const std::string& folder);
   /// Call before the executor runs steps from `first` on.
-  void begin(std::int64_t first) {
+  void steps_begin_at(std::int64_t first) {
     if (first_ < 0) first_ = first;
   }
   /// Call after each step of this rank. Reports its loss to rank 0 (`counts` false: as 0), and the
@@ -48,8 +48,10 @@ class Progress {
   /// Rank 0: waits for the reports of all steps before `end`. May be called on another thread while
   /// steps run, so that the metrics of a checkpoint's steps are on disk before the checkpoint is.
   void drain(std::int64_t end);
+  /// Rank 0: says and writes down the validation loss after `step` steps. `seconds`: how long it
+  /// took to measure.
   void validation(std::int64_t step, double loss, double seconds);
-  /// The same of a folder of train.evaluate.
+  /// The same of the loss on a folder of train.evaluate.
   void evaluated(std::int64_t step, const std::string& folder, double loss, double seconds);
   /// `stopped`: no step ran meanwhile. `base`: of an incremental checkpoint, of which the metrics
   /// get a line.

@@ -6,17 +6,9 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/base/median.h"
+
 namespace rehearse::runtime {
-namespace {
-
-/// The lower median.
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-}  // namespace
 
 std::string slowness(double factor, double threshold) {
   return fmt::format(
@@ -31,14 +23,14 @@ std::optional<SlowRank> SlowRanks::add(Id rank, double seconds) {
   Told& told = ranks_[rank];
   if (++told.steps < window) return std::nullopt;
   if (told.steps > window) return std::nullopt;  // ahead of others: counted with the next window
-  told.seconds = seconds - told.before;
+  told.seconds = seconds - told.at_window_start;
   if (++complete_ < ranks_.size()) return std::nullopt;
   complete_ = 0;
   std::optional<SlowRank> found;
   if (warm_) found = judge();
   warm_ = true;
   for (Told& one : ranks_) {
-    one.before += one.seconds;
+    one.at_window_start += one.seconds;
     one.steps -= window;
   }
   return found;
@@ -51,13 +43,13 @@ double SlowRanks::times_slower(Id rank) const {
     grown.push_back(ranks_[other].seconds / ranks_[other].first);
   }
   if (alike.size() >= 3) {
-    const double middle = median(alike);
+    const double middle = lower_median(alike);
     for (double& value : alike) value = std::abs(value - middle);
-    const double deviation = 1.4826 * median(alike);
+    const double deviation = 1.4826 * lower_median(alike);
     const double mine = ranks_[rank].seconds;
     return mine > middle + 5 * deviation ? mine / middle : 1;
   }
-  return grown[rank] / median(grown);
+  return grown[rank] / lower_median(grown);
 }
 
 std::optional<SlowRank> SlowRanks::judge() {

@@ -30,9 +30,9 @@ class SlowRanks {
 
   /// Seconds that a rank has computed in this plan until the end of its next step. Returns a rank
   /// that was slow in two windows running, once all ranks have told of the second one:
-  /// - in a role with three ranks or more, if it exceeded both `factor` times the median of its
-  /// role
-  ///   and that median by 5 robust standard deviations (1.4826 x median absolute deviation);
+  /// - in a role with three ranks or more, if it exceeded both `factor` times the lower median of
+  ///   its role and that median by 5 robust standard deviations (1.4826 x the lower median absolute
+  ///   deviation);
   /// - in a smaller role, if it grew by `factor` since its first window more than the lower median
   ///   of all ranks grew.
   std::optional<SlowRank> add(Id rank, double seconds);
@@ -44,9 +44,10 @@ class SlowRanks {
   std::vector<Id> role_of_;
   double factor_;
   struct Told {
-    std::int64_t steps = 0;          // of the present window
-    double before = 0, seconds = 0;  // at the end of the window before, and of this one
-    double first = 0;                // of its first whole window
+    std::int64_t steps = 0;      // of the present window
+    double at_window_start = 0;  // seconds: of all windows before the present one
+    double seconds = 0;          // of the present window, once it is complete
+    double first = 0;            // of its first whole window
     bool suspect = false;
   };
   std::vector<Told> ranks_;

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
+#include "engine/base/fnv.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/planner.h"
 #include "runtime/checkpoints/checkpoint.h"
@@ -241,7 +242,7 @@ class Trainer {
 
   bool place(const plan::Plan& plan, std::int64_t step, TrainSummary& summary) {
     const auto next = std::make_shared<const LinkedPlan>(job_, plan, parts_.devices);
-    control_.agree("program", fmt::format("{:016x}", hash_of(next->linked.program)));
+    control_.agree("program", hash_text(hash_of(next->linked.program)));
     add_trace();
     auto placed = std::make_unique<PlacedPlan>(next, current_->number + 1, parts_);
     described_.set(nullptr);
@@ -265,7 +266,7 @@ class Trainer {
     // A free-running rank has no last step: it runs until an answer tells it to end.
     Executor& executor = current_->executor;
     const bool free = executor.role().free_running;
-    progress_.begin(step);
+    progress_.steps_begin_at(step);
     saver_.use(*current_);
     const std::int64_t end =
         executor.run(step, free ? std::numeric_limits<std::int32_t>::max() : boundary,
@@ -385,7 +386,7 @@ TrainSummary train(const job::Job& job, const Environment& environment,
         link_first();
         described.set(plan);
       }
-    control.agree("program", fmt::format("{:016x}", hash_of(plan->linked.program)));
+    control.agree("program", hash_text(hash_of(plan->linked.program)));
     TrainSummary summary =
         Trainer(job, options, plan, placements, start, store, data, control, stop, described).run();
     control.finish();

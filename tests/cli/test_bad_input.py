@@ -3,8 +3,9 @@ the value, the constraint and the nearest choice."""
 
 import json
 import os
+import pathlib
 
-from cli_test_case import TINY, CliTestCase
+from cli_test_case import ROOT, TINY, CliTestCase
 
 
 class CommandLine(CliTestCase):
@@ -33,6 +34,31 @@ class CommandLine(CliTestCase):
         self.refused("simulate", self.job(), "--seeds", "0", says=["--seeds"])
         self.refused("simulate", self.job(), "--seeds", "many", says=["--seeds"])
         self.refused("simulate", self.job(), "--set", "method", says=["--set method", "key.path=value"])
+
+    def test_no_output_replaces_an_input(self):
+        job = self.job('model.name = "m.toml"\n' + TINY.split("\n", 1)[1])
+        model = self.tmp / "m.toml"
+        model.write_text((ROOT / "models/gpt-tiny.toml").read_text())
+        table = self.tmp / "data.csv"
+        table.write_text("row,use,seconds\na,calibrate,1\nb,check,2\n")
+        inputs = {path: pathlib.Path(path).read_bytes() for path in (job, model, table)}
+        quick = ("--fidelity", "analytic")
+        for words in (
+            ("simulate", job, "-o", job, *quick),
+            ("simulate", job, "--trace", job, *quick),
+            ("simulate", job, "-o", model, *quick),
+            ("compare", job, "-o", self.tmp / "." / "job.toml", *quick),
+            ("plan", job, "-o", job),
+            ("program", job, "-o", job),
+            ("calibrate", table, "--job", job, "--software", "rehearse", "-o", table),
+        ):
+            with self.subTest(words[0]):
+                self.refused(*words, says=["this command reads that file, and would replace it"], cwd=self.tmp)
+                self.assertEqual({path: pathlib.Path(path).read_bytes() for path in inputs}, inputs)
+
+    def test_numbers_of_options(self):
+        for factor in ("nan", "1", "inf"):
+            self.refused("collective", "all_reduce", "--cluster", "dgx1", "-b", "1MiB:4MiB", "--factor", factor, says=["--factor"])
 
     def test_methods(self):
         job = self.job()
@@ -145,7 +171,18 @@ class Jobs(CliTestCase):
             ('model.name = "deepseek-v3"', "mixture of experts with latent attention"),
             ('model.name = "llama-13b"', "is not known; known: "),
             ('cluster.name = "dgx-gb300"', "is not known; known: "),
+            ('model.name = "qwen3-30b-a3b"', "it comes as qwen3-0.6b"),
+            ('model.name = "qwen2.5-7b"', "it comes as qwen2-0.5b"),
+            ('model.name = "qwen-7b"', "read from Qwen 2 on"),
+            ('model.name = "phi-3-mini"', "it comes as phi3-mini"),
+            ('model.name = "phi-2"', "beside each other"),
             ('method.name = "fsdp"', 'PyTorch\'s FSDP is "zero3" here'),
+            ('method.name = "tp"', "method.tp divides tensors"),
+            ("method.fp8 = true", "it is method.precision here"),
+            ("method.micro_batch_size = 4", "are method.micro_batch here"),
+            ("train.batch_size = 4", "are train.global_batch here"),
+            ("train.learning_rate = 4", "it is train.lr here"),
+            ("cluster.nodes = 2", '"dgx-a100:16" has 16'),
             ("method.ep = 2", "expert parallelism are not modelled"),
             ("method.context_parallel = 2", "it is method.cp here"),
         ):
@@ -161,6 +198,25 @@ class Jobs(CliTestCase):
             config.write_text(json.dumps({"model_type": kind}))
             said = self.refused("simulate", self.job(self.with_line(f'model.name = "{config}"')), says=["model_type", says])
             self.assertNotIn("did you mean", said)
+
+    def test_a_folder_of_hugging_face(self):
+        folder = self.tmp / "gpt2"
+        folder.mkdir()
+        said = self.refused("simulate", self.job(self.with_line(f'model.name = "{folder}"')), says=["gpt2"])
+        self.assertIn("does not exist", said)
+        sizes = {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 64, "vocab_size": 100}
+        (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+        job = self.job(self.with_line(f'model.name = "{folder}"'))
+        self.assertEqual(self.json("simulate", job, "--fidelity", "analytic")["seq_len"], 64)
+
+    def test_a_plan_that_does_not_exist(self):
+        self.simulate(self.with_line('method.plan = "none.toml"').replace('method.name = "ddp"\n', ""), '"none.toml" does not exist')
+
+    def test_advice_on_a_batch_can_be_followed(self):
+        text = self.with_line("train.global_batch = 18") + "method.micro_batch = 3\n"
+        said = self.refused("simulate", self.job(text), says=["job.toml:5", '"train.global_batch"', "3 x 4 replicas"])
+        nearest = said.rsplit("nearest: ", 1)[1].strip()
+        self.json("simulate", self.job(text), "--fidelity", "analytic", "--set", f"train.global_batch={nearest}")
 
     def test_mesh(self):
         self.simulate(TINY + "method.dp = 3\n", "job.toml:6", "3", "the world has 4", "nearest mesh")
@@ -310,6 +366,7 @@ class Outputs(CliTestCase):
         self.refused("simulate", job, "--trace", nowhere, says=["--trace", "nowhere does not exist"])
         self.refused("simulate", job, "--trace", self.tmp, says=["is a folder"])
         self.refused("compare", job, "--report", self.tmp / "out.pdf", says=["must end in .html"])
+        self.refused("validate", "sc21", "-o", self.tmp / "out.txt", says=["out.txt: the name must end in .json, .html, .svg"])
         self.refused("program", job, "-o", nowhere, says=["-o", "does not exist"])
         if os.geteuid() != 0:
             self.tmp.chmod(0o500)

@@ -121,6 +121,18 @@ class Compare(CliTestCase):
         said = self.rehearse("simulate", self.job(), "--fidelity", "analytic").stdout
         self.assertRegex(said, r"\n {23}weights [\d.]+ [kM]B, gradients [\d.]+ [kM]B, moments [\d.]+ [kM]B, activations ")
 
+    def test_rows_of_different_work(self):
+        def said(*methods):
+            return self.rehearse("compare", self.job(), "--methods", ",".join(methods), "--fidelity", "analytic").stdout
+
+        batches = said("ddp", "ddp@train.global_batch=32")
+        self.assertIn(", 16 or 32 samples of ", batches)
+        self.assertIn("no row is called the fastest", batches)
+        self.assertNotIn("\nfastest: ", batches)
+        precisions = said("ddp", "ddp@precision=bf16")
+        self.assertIn(" a step, bf16 or fp32 on ", precisions)
+        self.assertIn("\nfastest: ", precisions)
+
     def test_none_can_run(self):
         done = self.rehearse("compare", self.job(), "--methods", "megatron@tp=3", expect=2)
         self.assertIn("none of the methods", done.stderr)

@@ -269,7 +269,8 @@ class Faults(CliTestCase):
         self.assertEqual(self.json("faults", self.job(JOB), "--duration", "1d", *settings)["causes"][0]["events"]["node_dies"], 2)
 
     def test_published_rates(self):
-        """Meta's MTTF from RSC-1's rate; Llama 3's 419; FT-HSDP's 18 minutes with the correlated term, 51 without (docs/faults-measured.md)."""
+        """Meta's MTTF from RSC-1's rate; Llama 3's 419; FT-HSDP's 18 minutes with the correlated term, 51 without
+        (docs/faults-measured.md)."""
 
         def expected(model, cluster, *more):
             job = JOB.replace("rsc1-a100", model).replace("dgx-h100:16", cluster).replace("faults.rate = 20\n", "")

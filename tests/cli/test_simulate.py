@@ -143,6 +143,7 @@ train = { seq_len = 128, global_batch = 128 }
         for key, words in (
             ("train.global_batch=8", "tokens in a micro-batch: 128 is outside of what was measured, 1024 to"),
             ("model.hidden=512", "hidden size 512 is outside"),
+            ("method.name=zero1", "steps of zero1 were not measured, only ddp"),
             ("software.name=rehearse", "software rehearse: no step times were measured with it"),
             (f"cluster.name={self.with_tcp('dgx1')}:2", "measured with RDMA between nodes, not with TCP"),
         ):

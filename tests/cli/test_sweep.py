@@ -125,6 +125,10 @@ method.micro_batches = [1, 2, 4]"""
         self.assertTrue(table[0].startswith("method.tp,method,world_size,step_s,"), table[0])
         self.assertIn("<svg", (self.tmp / "out/sweep.svg").read_text())
 
+    def test_no_point_can_run(self):
+        said = self.rehearse("sweep", self.sweep("method.tp = [3, 5]"), "-o", self.tmp / "out", expect=2).stdout
+        self.assertIn("2 points, 2 cannot run", said)
+
     def test_equal_points_are_computed_once(self):
         path = self.sweep("train.global_batch = [16, 16, 32]")
         points = self.run_sweep(path)["points"]

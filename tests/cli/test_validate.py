@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import tomllib
 
 import pytest
 from cli_test_case import ROOT, CliTestCase
@@ -11,6 +12,34 @@ SET = "bert-pretrain"
 with open(ROOT / "validation" / f"{SET}.csv", newline="") as file:
     ROWS = list(csv.DictReader(file))
 SUMMARY = {"rows", "refused", "mean_abs_error", "median", "worst", "bias"}
+
+
+def rows_of_steps():
+    """(software, method, precision) of every row of a step time."""
+    for path in sorted((ROOT / "validation").glob("*.toml")):
+        table = path.with_suffix(".csv")
+        if not table.exists():
+            continue
+        job = tomllib.loads(path.read_text())
+        stated = {f"{section}.{key}": value for section in ("software", "method") for key, value in job.get(section, {}).items()}
+        with open(table, newline="") as file:
+            for row in csv.DictReader(file):
+                keys = stated | {key: value for key, value in row.items() if value}
+                if "seconds" in row and "method.name" in keys:
+                    yield keys["software.name"], keys["method.name"], keys.get("method.precision", "fp32")
+
+
+def test_software_files_say_what_was_measured():
+    """Megatron-LM without tensor parallelism is 1f1b, and without stages ddp."""
+    rows = {row for row in rows_of_steps() if row[2] != "fp8"}
+    also = {"megatron-2021": {"1f1b", "ddp"}}
+    for path in sorted((ROOT / "software").glob("*.toml")):
+        measured = tomllib.loads(path.read_text()).get("measured", {"ranks": 0})
+        if measured["ranks"] == 0:
+            continue
+        methods = {method for software, method, _ in rows if software == path.stem}
+        assert set(measured["methods"]) == methods | also.get(path.stem, set()), path.stem
+        assert set(measured["precisions"]) == {precision for software, _, precision in rows if software == path.stem}, path.stem
 
 
 class Validate(CliTestCase):

@@ -37,6 +37,18 @@ struct Rig {
   }
 };
 
+/// The program without an op, and without the waits for it.
+inline program::Program without_op(program::Program program, Id role, Id op) {
+  program::Role& r = program.roles[role];
+  r.ops.erase(r.ops.begin() + op);
+  for (program::Op& other : r.ops) {
+    std::erase_if(other.after, [&](const program::After& a) { return a.op == op; });
+    for (program::After& a : other.after)
+      if (a.op > op) --a.op;
+  }
+  return program;
+}
+
 inline model::ModelSpec small_model(int layers) {
   return model::build_model({.name = "small",
                              .layers = layers,

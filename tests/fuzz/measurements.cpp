@@ -23,7 +23,7 @@ void measurements(std::string_view input) {
       question.cluster = "dgx-a100:1";
     const study::Calibration fitted = study::calibrate(kind, question);
     for (const study::CalibratedKey& key : fitted.keys)
-      expect(std::isfinite(key.after), "a fitted key is a number");
+      expect(std::isfinite(key.calibrated), "a fitted key is a number");
   });
   for (const study::Measured kind : {study::Measured::job, study::Measured::memory})
     for (const bool needs_use : {true, false})

@@ -3,6 +3,7 @@
 // into the text, so that the text passes the check.
 #include <fmt/format.h>
 
+#include "engine/base/fnv.h"
 #include "engine/cluster/platform.h"
 #include "engine/job/identity.h"
 #include "engine/job/plan_file.h"
@@ -14,8 +15,8 @@ namespace {
 /// The text with the right hash; empty if the text is refused for another reason.
 std::string with_its_hash(std::string text, const model::ModelSpec& model,
                           const cluster::Cluster& cluster) {
-  set_value(text, "\nmodel_hash = \"", fmt::format("{:016x}", job::hash_of(model)));
-  set_value(text, "\ncluster_hash = \"", fmt::format("{:016x}", cluster.hash()));
+  set_value(text, "\nmodel_hash = \"", hash_text(job::hash_of(model)));
+  set_value(text, "\ncluster_hash = \"", hash_text(cluster.hash()));
   try {
     job::parse_plan_file(text, "plan.toml", model, cluster);
     return text;

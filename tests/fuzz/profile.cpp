@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/fnv.h"
 #include "engine/cluster/platform.h"
 #include "tests/fuzz/targets.h"
 
@@ -12,7 +13,7 @@ namespace rehearse::fuzz {
 void profile(std::string_view input) {
   static const cluster::Cluster measured = cluster::load_cluster("dgx1");
   std::string text(input);
-  set_value(text, "\"cluster_hash\": \"", fmt::format("{:016x}", measured.hash()));
+  set_value(text, "\"cluster_hash\": \"", hash_text(measured.hash()));
   const std::string path = write_input(text, "profile.json");
   accepts([&] {
     const std::string written = to_json(costs::load_profile(path));

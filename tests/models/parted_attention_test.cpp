@@ -147,7 +147,7 @@ class Ranks {
       sources.push_back(at::empty_like(sources_[r]));
       attention_->attend_backward(
           sources_[r], {}, batches_[r], saved_[r],
-          {.attended = heads_[r], .grad = received[r], .source = sources.back()});
+          {.output = heads_[r], .grad = received[r], .source = sources.back()});
     });
     return exchanged(sources);
   }

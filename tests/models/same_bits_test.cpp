@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "engine/base/fnv.h"
 #include "models/layers.h"
 
 namespace rehearse::models {
@@ -25,10 +26,7 @@ at::Tensor numbers(std::int64_t rows, std::int64_t columns, unsigned seed, float
 /// FNV-1a over the bits of all elements.
 std::uint64_t digest(const at::Tensor& values) {
   const at::Tensor flat = values.contiguous();
-  const auto* bytes = static_cast<const unsigned char*>(flat.const_data_ptr());
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (std::size_t i = 0; i < flat.nbytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
-  return hash;
+  return fnv1a({static_cast<const char*>(flat.const_data_ptr()), flat.nbytes()});
 }
 
 TEST(SameBits, CrossEntropy) {

@@ -7,7 +7,7 @@ namespace rehearse::goodput {
 namespace {
 
 Decision recover(const Situation& s) {
-  const bool goes_on = s.survivors_know() && s.enough(s.whole_replicas);
+  const bool goes_on = s.survivors_know() && s.can_run_with(s.whole_replicas);
   const int spares = std::min(s.spares, s.empty_slots);
   const Ticks replacing = spares > 0 ? s.setting.replacement : 0;
   if (goes_on)
@@ -16,7 +16,7 @@ Decision recover(const Situation& s) {
             .survivors = true,
             .replanning = s.setting.replan,
             .rejoins = replacing + s.setting.restart};
-  if (!s.enough(s.standing_replicas)) return {.waits = true};
+  if (!s.can_run_with(s.standing_replicas)) return {.waits = true};
   return {.spares = spares,
           .replicas = s.standing_replicas,
           .replacing = replacing,

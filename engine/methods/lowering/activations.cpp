@@ -87,7 +87,7 @@ Activations::Size Activations::size_of_exchanged(Exchanged what) {
     case Exchanged::ring_grad:
     case Exchanged::ring_part:
       return Size::keys;
-    case Exchanged::attended:
+    case Exchanged::output_heads:
     case Exchanged::output:
     case Exchanged::grad:
     case Exchanged::grad_heads:

@@ -33,18 +33,18 @@ enum class Boundary : std::uint8_t {
 /// What the parts of attention over a divided sequence exchange. T is the tokens of a rank, Q and K
 /// the elements of all queries and keys of a token on one tensor rank.
 enum class Exchanged : std::uint8_t {
-  kv,          // kv: keys and values of this rank's tokens, (B T, 2 K)
-  qkv,         // qkv: queries, keys and values of its tokens, by the rank that gets them
-  heads,       // qkvh: those of all tokens for some heads, by the rank that sent them
-  attended,    // ah: attention's output for these heads, by the rank that gets it
-  output,      // a: attention's output for its tokens, by the rank that sent it
-  grad,        // da: gradient of attention's output for its tokens
-  grad_heads,  // dah: the same for its heads
-  grad_qkvh,   // dqkvh: gradients of queries, keys and values for its heads
-  grad_qkv,    // dqkv: the same for its tokens; of rings (B T, Q), then (B T, 2 K)
-  ring_kv,     // ring.kv: keys and values of another rank's tokens
-  ring_grad,   // ring.dkv: the sum of their gradients so far
-  ring_part,   // ring.part: this rank's part of these gradients
+  kv,            // kv: keys and values of this rank's tokens, (B T, 2 K)
+  qkv,           // qkv: queries, keys and values of its tokens, by the rank that gets them
+  heads,         // qkvh: those of all tokens for some heads, by the rank that sent them
+  output_heads,  // ah: attention's output for these heads, by the rank that gets it
+  output,        // a: attention's output for its tokens, by the rank that sent it
+  grad,          // da: gradient of attention's output for its tokens
+  grad_heads,    // dah: the same for its heads
+  grad_qkvh,     // dqkvh: gradients of queries, keys and values for its heads
+  grad_qkv,      // dqkv: the same for its tokens; of rings (B T, Q), then (B T, 2 K)
+  ring_kv,       // ring.kv: keys and values of another rank's tokens
+  ring_grad,     // ring.dkv: the sum of their gradients so far
+  ring_part,     // ring.part: this rank's part of these gradients
 };
 
 class Activations {

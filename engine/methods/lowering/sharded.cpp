@@ -13,8 +13,8 @@
 //   reduce-scatters (default: two, as PyTorch's FSDP2), so a rank holds whole gradients of about
 //   so many, however many micro-batches there are.
 // - Level 3: a segment's weights are gathered for each pass, prefetch segments ahead (default:
-// one),
-//   and freed after it. With keep_gathered they are gathered once per step, which sends M + 1.
+//   one), and freed after it. With keep_gathered they are gathered once per step, which sends
+//   M + 1.
 // - Levels 2 and 3 with reduce_once: gradients as in level 1. Level 3 with both keys sends 2, as
 //   FSDP does under torch.distributed.pipelining (stage.py, backward_maybe_with_nosync).
 //

@@ -115,7 +115,7 @@ class Stage {
                          program::Mode mode, const Action& action);
   /// Forward or recomputation up to attention's output, and the refs by which others read that.
   void attend(Id segment, program::Pass pass, program::Ref input, const Action& action);
-  std::vector<program::Ref> attended(Id segment, program::Pass pass, const Action& action);
+  std::vector<program::Ref> attention_output(Id segment, program::Pass pass, const Action& action);
   void attend_around_ring(Id segment, program::Pass pass, const Action& action);
   /// Backward from the gradient of the output down to those of queries, keys and values. `refs`:
   /// operands of the rest of backward; adds those gradients to them.

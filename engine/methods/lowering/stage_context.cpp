@@ -84,20 +84,20 @@ void Stage::send_on(Exchanged what, program::Ref from, const Action& action) {
   const bool grad = what == Exchanged::ring_grad;
   from.slot = Slot::source, from.mode = Mode::read;
   // Kinds are numbered by their place along cp, so the next rank's is the next one.
-  const int next = (who_.kind + 1) % who_.kinds;
+  const int next_place = (who_.kind + 1) % who_.kinds;
   role_.op(grad ? "cp.grad.send" : "cp.send",
            program::Send{.channel = channel(program_, grad ? "cp.grad" : "cp.kv"),
-                         .peer = static_cast<Id>(who_.stage * who_.kinds + next)},
+                         .peer = static_cast<Id>(who_.stage * who_.kinds + next_place)},
            {from}, action.shift);
 }
 
 void Stage::receive(Exchanged what, program::Ref to, const Action& action) {
   const bool grad = what == Exchanged::ring_grad;
   to.slot = Slot::target, to.mode = Mode::write;
-  const int before = (who_.kind + who_.kinds - 1) % who_.kinds;
+  const int previous_place = (who_.kind + who_.kinds - 1) % who_.kinds;
   role_.op(grad ? "cp.grad.recv" : "cp.recv",
            program::Recv{.channel = channel(program_, grad ? "cp.grad" : "cp.kv"),
-                         .peer = static_cast<Id>(who_.stage * who_.kinds + before)},
+                         .peer = static_cast<Id>(who_.stage * who_.kinds + previous_place)},
            {to}, action.shift);
 }
 
@@ -114,12 +114,12 @@ void Stage::attend(Id s, Pass pass, program::Ref input, const Action& action) {
   role_.op("compute", part(s, pass, Part::attend, action),
            {exchanged(Exchanged::heads, s, pass, Slot::source, Mode::read, action),
             kept_ref(s, pass, Mode::add, action),
-            exchanged(Exchanged::attended, s, pass, Slot::target, Mode::write, action)},
+            exchanged(Exchanged::output_heads, s, pass, Slot::target, Mode::write, action)},
            action.shift);
-  exchange_heads(Exchanged::attended, Exchanged::output, s, pass, action);
+  exchange_heads(Exchanged::output_heads, Exchanged::output, s, pass, action);
 }
 
-std::vector<program::Ref> Stage::attended(Id s, Pass pass, const Action& action) {
+std::vector<program::Ref> Stage::attention_output(Id s, Pass pass, const Action& action) {
   std::vector<program::Ref> refs{kept_ref(s, pass, Mode::read, action)};
   if (!plan_.mesh.rings())
     refs.push_back(exchanged(Exchanged::output, s, pass, Slot::source, Mode::read, action));
@@ -155,7 +155,7 @@ void Stage::attend_backward(Id s, std::vector<program::Ref>& refs, const Action&
     exchange_heads(Exchanged::grad, Exchanged::grad_heads, s, pass, action);
     role_.op("compute", part(s, pass, Part::attend, action),
              {exchanged(Exchanged::heads, s, pass, Slot::source, Mode::read, action),
-              exchanged(Exchanged::attended, s, pass, Slot::output, Mode::read, action),
+              exchanged(Exchanged::output_heads, s, pass, Slot::output, Mode::read, action),
               exchanged(Exchanged::grad_heads, s, pass, Slot::grad_output, Mode::read, action),
               kept_ref(s, pass, Mode::read, action),
               exchanged(Exchanged::grad_qkvh, s, pass, Slot::target, Mode::write, action)},

@@ -36,7 +36,8 @@ void Stage::run_segment_forward(Id s, const Action& action) {
     refs.push_back(ref(out, program::Slot::output, program::Mode::write, mb, 0, {.partial = tp_}));
   }
   if (divided(s))
-    std::ranges::copy(attended(s, program::Pass::forward, action), std::back_inserter(refs));
+    std::ranges::copy(attention_output(s, program::Pass::forward, action),
+                      std::back_inserter(refs));
   else if (!recomputed_[s])
     refs.push_back(ref(activations_.saved(s), program::Slot::saved, program::Mode::write, mb));
   computed(role_.op("compute", work, std::move(refs), action.shift));

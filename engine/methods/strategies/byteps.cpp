@@ -15,10 +15,9 @@
 // - Updates belong to the step before (shift = 1) and stand in front of the first forward that
 //   reads their weights. So a layer's forward waits for its own partitions and for no others.
 // - With `credit`, partitions are exchanged in the order of plan.exchange.machines.push_order: of
-// those that
-//   are ready, the nearest to the model's input first (planner/push_order.h). No more than
-//   credit x the bytes of a partition are between the begin of their exchange and the end of their
-//   pull.
+//   those that are ready, the nearest to the model's input first (planner/push_order.h). No more
+//   than credit x the bytes of a partition are between the begin of their exchange and the end of
+//   their pull.
 // - One machine needs no server. A norm (clipping) needs all gradients, so updates then wait for
 //   it.
 #include <fmt/format.h>

@@ -73,9 +73,10 @@ TEST(Csv, FilesAreReadAndMissingOnesRefused) {
   const std::string path = testing::TempDir() + "/some.csv";
   std::ofstream(path, std::ios::binary) << "a\n\"1\r\n2\"\n";
   EXPECT_THAT(load_csv(path).rows, ElementsAre(ElementsAre("1\r\n2")));
-  EXPECT_EQ(test::message_of([&] { load_csv(path + ".none"); }), path + ".none: cannot be read");
+  EXPECT_EQ(test::message_of([&] { load_csv(path + ".none"); }),
+            path + ".none: cannot be read: No such file or directory");
   EXPECT_EQ(test::message_of([] { load_csv(testing::TempDir()); }),
-            testing::TempDir() + ": cannot be read");
+            testing::TempDir() + ": cannot be read: Is a directory");
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ TEST(Nearest, FindsWhatWasMeant) {
   EXPECT_EQ(nearest("Micro-Batches", keys), "micro_batches");
   EXPECT_EQ(nearest("bukcet", keys), "bucket");
   EXPECT_EQ(nearest("batch", keys), "global_batch");
+  EXPECT_EQ(nearest("batch", {"eval_batches", "global_batch"}), "global_batch");
   EXPECT_EQ(nearest("pq", keys), "pp");
   EXPECT_EQ(nearest("learning_rate", keys), "");
   EXPECT_EQ(nearest("x", {}), "");

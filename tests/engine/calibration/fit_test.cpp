@@ -59,8 +59,8 @@ TEST(CalibrationFit, FindsTheValuesThatMadeTheRows) {
     EXPECT_LT(found.estimates[i].spread, 0.01 * truth[i]) << parameters[i].name;
     EXPECT_FALSE(found.estimates[i].at_bound);
   }
-  EXPECT_GT(found.before, 0.2);
-  EXPECT_LT(found.after, 2e-3);
+  EXPECT_GT(found.at_start, 0.2);
+  EXPECT_LT(found.fitted, 2e-3);
   EXPECT_LT(found.cross_validated, 5e-3);
   EXPECT_EQ(found.folds, 5);
   EXPECT_THAT(notes(p, found, "rows"), IsEmpty());
@@ -72,9 +72,9 @@ TEST(CalibrationFit, NoiseIsInTheErrorOfUnseenRowsAndInTheSpread) {
     EXPECT_NEAR(found.estimates[i].value / truth[i], 1, 0.1) << parameters[i].name;
     EXPECT_GT(found.estimates[i].spread, 1e-3 * truth[i]);
   }
-  EXPECT_GT(found.after, 0.01);
-  EXPECT_LT(found.after, 0.05);
-  EXPECT_GT(found.cross_validated, found.after);
+  EXPECT_GT(found.fitted, 0.01);
+  EXPECT_LT(found.fitted, 0.05);
+  EXPECT_GT(found.cross_validated, found.fitted);
 }
 
 TEST(CalibrationFit, IsDeterministic) {
@@ -105,7 +105,7 @@ TEST(CalibrationFit, NamesParametersThatOnlyShowAsASum) {
   };
   for (std::size_t r = 0; r < rows.size(); ++r) p.measured[r] = rows[r].kernels * 3e-4;
   const Fit found = fit(p);
-  EXPECT_LT(found.after, 1e-3);
+  EXPECT_LT(found.fitted, 1e-3);
   ASSERT_EQ(found.identified.groups.size(), 1U);
   EXPECT_THAT(found.identified.groups[0].members, ElementsAre(0, 1));
   // One of them has its start value, and the other makes up for it.
@@ -132,7 +132,7 @@ TEST(CalibrationFit, FindsAParameterThatAnotherOneHidAtFirst) {
   p.parameters[0].start = p.parameters[0].scale = 0.05;
   p.parameters[2].start = p.parameters[2].scale = 2e-5;
   const Fit found = fit(p);
-  EXPECT_LT(found.after, 0.3 * found.before);
+  EXPECT_LT(found.fitted, 0.3 * found.at_start);
   EXPECT_NEAR(found.estimates[0].value / truth[0], 1, 0.3);
 }
 

@@ -90,13 +90,5 @@ TEST(PingPong, EstimatesByHand) {
   EXPECT_NEAR(estimate(3, 5, times, settings).first.bandwidth, 1e5 / 41e-6, 1);
 }
 
-TEST(PingPong, MedianAndItsDeviation) {
-  EXPECT_EQ(median({}), 0);
-  EXPECT_EQ(median({3, 1, 2}), 2);
-  EXPECT_EQ(median({4, 1, 2, 3}), 2.5);
-  // 1 1 2 2 4 6 9: the median is 2, the distances 1 1 0 0 2 4 7, their median 1.
-  EXPECT_EQ(median_deviation({1, 1, 2, 2, 4, 6, 9}), 1);
-}
-
 }  // namespace
 }  // namespace rehearse::costs

@@ -9,6 +9,7 @@
 #include "engine/methods/strategy.h"
 #include "engine/model/launches.h"
 #include "engine/model/tensor_split.h"
+#include "tests/engine/rig.h"
 #include "tests/engine/sent_bytes.h"
 #include "tests/message_of.h"
 
@@ -88,17 +89,6 @@ TEST(ContextParallel, LinksWithEverythingItCombinesWithAndWaitsForNothingTwice) 
     }
 }
 
-program::Program without_op(program::Program program, Id role, Id op) {
-  program::Role& r = program.roles[role];
-  r.ops.erase(r.ops.begin() + op);
-  for (program::Op& other : r.ops) {
-    std::erase_if(other.after, [&](const program::After& a) { return a.op == op; });
-    for (program::After& a : other.after)
-      if (a.op > op) --a.op;
-  }
-  return program;
-}
-
 TEST(ContextParallel, EveryTransferAndEveryWaitIsNeeded) {
   for (const Case& c : cases(3)) {
     const int others = c.plan.mesh.pp * c.plan.mesh.dp * c.plan.mesh.tp;
@@ -109,7 +99,7 @@ TEST(ContextParallel, EveryTransferAndEveryWaitIsNeeded) {
         const program::Op& op = program.roles[r].ops[o];
         const auto text = [&] { return c.name + "\n" + to_text(program, program.roles[r], o); };
         if (channel_of(op.work) != none) {
-          EXPECT_THROW(link::link(without_op(program, r, o)), ProgramError) << text();
+          EXPECT_THROW(link::link(test::without_op(program, r, o)), ProgramError) << text();
         }
         for (std::size_t i = 0; i < op.after.size(); ++i) {
           if (op.after[i].throttle) continue;

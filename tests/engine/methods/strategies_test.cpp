@@ -9,6 +9,7 @@
 #include "engine/link/link.h"
 #include "engine/methods/strategy.h"
 #include "engine/tensors/tensor_map.h"
+#include "tests/engine/rig.h"
 #include "tests/message_of.h"
 #include "tests/methods.h"
 
@@ -239,17 +240,6 @@ TEST_P(Methods, GiveEachKindOfReplicaItsSamples) {
   EXPECT_GE(seen, 2);
 }
 
-program::Program without_op(program::Program program, Id role, Id op) {
-  program::Role& r = program.roles[role];
-  r.ops.erase(r.ops.begin() + op);
-  for (program::Op& other : r.ops) {
-    std::erase_if(other.after, [&](const program::After& a) { return a.op == op; });
-    for (program::After& a : other.after)
-      if (a.op > op) --a.op;
-  }
-  return program;
-}
-
 /// Plans of which each op, wait and version is dropped in turn. Without stages, three layers and
 /// micro-batches are enough: the first, the last and one between them.
 std::vector<Case> cases_to_break(const std::string& method) {
@@ -295,7 +285,7 @@ TEST_P(Methods, EveryCollectiveIsNeeded) {
             !std::holds_alternative<program::Put>(work) &&
             !std::holds_alternative<program::Take>(work))
           continue;
-        dropped.must_be_missed(without_op(program, r, o),
+        dropped.must_be_missed(test::without_op(program, r, o),
                                c.name + "\n" + to_text(program, program.roles[r], o));
       }
   }
@@ -314,7 +304,7 @@ TEST_P(Methods, EveryCollectiveIsNeededByAllItsMembers) {
               program.roles[event[0].role].ops[event[0].op].work))
         continue;
       program::Program without = program;
-      for (const link::RoleOp& m : event) without = without_op(without, m.role, m.op);
+      for (const link::RoleOp& m : event) without = test::without_op(without, m.role, m.op);
       dropped.must_be_missed(
           std::move(without),
           c.name + "\n" + to_text(program, program.roles[event[0].role], event[0].op));

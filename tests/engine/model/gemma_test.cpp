@@ -48,7 +48,7 @@ ModelSpec with(const ModelSpec& m, const F& change) {
 TEST(Gemma, TheThirdHasFiveLayersWithAWindowForOneWithout) {
   const ModelSpec m = load_model("gemma3-1b", 0);
   for (int layer = 0; layer < m.layers; ++layer)
-    EXPECT_EQ(attended(m, layer), layer % 6 == 5 ? 32768 : 512) << layer;
+    EXPECT_EQ(attention_span(m, layer), layer % 6 == 5 ? 32768 : 512) << layer;
   const auto other = [](double theta, int window) {
     return test::message_of<InputError>([&] {
       with(load_model("gemma3-1b", 0), [&](ModelSpec& x) {
@@ -104,9 +104,9 @@ TEST(Gemma, TheThirdsPublishedFileIsTheModelOfItsName) {
 TEST(Gemma, EverySecondLayerHasNoWindow) {
   const ModelSpec m = load_model("gemma2-2b", 0);
   const double s = 8192, window = 4096, width = 8 * 256;
-  EXPECT_EQ(attended(m, 0), 4096);
-  EXPECT_EQ(attended(m, 1), 8192);
-  EXPECT_EQ(attended(m, 25), 8192);
+  EXPECT_EQ(attention_span(m, 0), 4096);
+  EXPECT_EQ(attention_span(m, 1), 8192);
+  EXPECT_EQ(attention_span(m, 25), 8192);
   EXPECT_EQ(work(m, global, Pass::forward).flops - work(m, windowed, Pass::forward).flops,
             4 * width * s * (s - window));
   EXPECT_EQ(shape_of(m, windowed), shape_of(m, 5));
@@ -116,7 +116,7 @@ TEST(Gemma, EverySecondLayerHasNoWindow) {
   EXPECT_EQ(model_flops(m, 1).value, 6 * 2'614'341'888.0 + 12 * width * 13 * (s + window));
   const ModelSpec sixth = with(m, [](ModelSpec& x) { x.global_every = 6; });
   for (int layer = 0; layer < 12; ++layer)
-    EXPECT_EQ(attended(sixth, layer), layer == 5 || layer == 11 ? 8192 : 4096) << layer;
+    EXPECT_EQ(attention_span(sixth, layer), layer == 5 || layer == 11 ? 8192 : 4096) << layer;
 }
 
 // A pipeline of equal work gives more layers to a stage whose layers have windows.

@@ -49,7 +49,7 @@ TEST(ModelFile, OfAWindowCountsWhatATokenAttendsTo) {
   ModelSpec m = load_model("mistral-7b", 0);
   const Flops windowed = model_flops(m, 1),
               pass = work_of(m, 1, program::Pass::forward, 1, 1, program::DType::bf16).flops;
-  EXPECT_EQ(attended(m, 0), 4096);
+  EXPECT_EQ(attention_span(m, 0), 4096);
   m.window = 0;
   // 12 L h s a token, and 4 h s for the two products of a segment's forward.
   EXPECT_NEAR(model_flops(m, 1).value - windowed.value, 12.0 * 32 * 4096 * 4096, 1e4);
@@ -57,7 +57,7 @@ TEST(ModelFile, OfAWindowCountsWhatATokenAttendsTo) {
       work_of(m, 1, program::Pass::forward, 1, 1, program::DType::bf16).flops.value - pass.value,
       4.0 * 4096 * 4096 * 8192, 1e6);
   // A window longer than the sequence changes nothing.
-  EXPECT_EQ(attended(load_model("mistral-7b", 2048), 0), 2048);
+  EXPECT_EQ(attention_span(load_model("mistral-7b", 2048), 0), 2048);
 }
 
 // Heads of 128 elements where hidden / heads is 160: the products of attention have 4,096 columns

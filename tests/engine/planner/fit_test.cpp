@@ -212,6 +212,28 @@ TEST(Fit, TheHostMustHaveWhatIsAdvised) {
                         "--set method.tp=4 --set method.micro_batches=16"));
 }
 
+// Ranks that share the host's cores have its memory too: their values and the optimizer's state
+// together must fit.
+TEST(Fit, AHostHoldsWhatItsOwnRanksCompute) {
+  const model::ModelSpec model = test::small_model(4);
+  plan::Plan plan = start();
+  plan.exchange.offload = plan::Offload::optimizer;
+  plan.method = "zero3", plan.exchange.sharding.zero = 3;
+  const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
+  const std::int64_t host = 4 * linked.memory[0].host, values = 4 * linked.memory[0].total();
+  ASSERT_GT(values, 0);
+  cluster::Cluster alone = with_host(std::int64_t{1} << 32, host);
+  EXPECT_FALSE(short_host(linked, alone, plan));
+  cluster::Cluster shared = with_host(std::int64_t{1} << 32, host + values);
+  shared.share_cores(4);
+  EXPECT_FALSE(short_host(linked, shared, plan));
+  shared = with_host(std::int64_t{1} << 32, host + values - 1);
+  shared.share_cores(4);
+  const auto found = short_host(linked, shared, plan);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->need, host + values);
+}
+
 TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
   const model::ModelSpec model = test::small_model(4);
   const link::LinkedProgram linked = link::link(methods::compile(start(), model), model);

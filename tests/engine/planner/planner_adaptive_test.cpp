@@ -79,8 +79,11 @@ TEST(AdaptivePlans, FollowTheProfilesVariances) {
   costs::Profile profile;
   for (Id s = 0; s < job.model.segments.size(); ++s)
     if (!job.model.segments[s].groups.empty())
-      profile.variances.push_back(
-          {.model = job.model.name, .segment = s, .steps = 10, .total = 1, .per_element = 1.0 + s});
+      profile.variances.push_back({.model = job.model.name,
+                                   .segment = s,
+                                   .observed_steps = 10,
+                                   .total = 1,
+                                   .per_element = 1.0 + s});
   const plan::Decision found = decide(job, &profile, {});
   ASSERT_FALSE(whole(found.plan));
   // The first segment has the smallest variance, so its density is 1 - s_max.

@@ -74,7 +74,7 @@ TEST(Variance, IsEquation2) {
   model.groups = {{.name = "g", .tensors = {{.name = "w", .shape = {2}}}}};
   model.segments = {{.name = "layer", .groups = {0}}};
   const std::vector<GroupObservation> all = {
-      {.group = 0, .observed = 2, .steps = 3, .deviations = 14 + 6, .means = 9 + 16}};
+      {.group = 0, .observed = 2, .observed_steps = 3, .deviations = 14 + 6, .means = 9 + 16}};
   const auto layers = layer_variances(model, all);
   ASSERT_EQ(layers.size(), 1U);
   EXPECT_DOUBLE_EQ(layers[0].total, 20.0 / 3);
@@ -82,7 +82,7 @@ TEST(Variance, IsEquation2) {
   EXPECT_DOUBLE_EQ(layers[0].square_norm, 95.0 / 3);
   EXPECT_EQ(layers[0].elements, 2);
   EXPECT_EQ(layers[0].observed, 2);
-  EXPECT_EQ(layers[0].steps, 3);
+  EXPECT_EQ(layers[0].observed_steps, 3);
 }
 
 TEST(Variance, ScalesEachGroupFromItsOwnSample) {
@@ -96,19 +96,20 @@ TEST(Variance, ScalesEachGroupFromItsOwnSample) {
   model.groups = {group("a", 10), group("b", 4), group("c", 2), group("d", 7)};
   model.segments = {{.name = "one", .groups = {0, 1, 2}}, {.name = "two", .groups = {1, 3}}};
   const std::vector<GroupObservation> all = {
-      {.group = 0, .observed = 1, .steps = 4, .deviations = 5, .means = 0},
-      {.group = 1, .observed = 4, .steps = 4, .deviations = 12, .means = 1},
-      {.group = 0, .observed = 1, .steps = 4, .deviations = 3, .means = 0}};
+      {.group = 0, .observed = 1, .observed_steps = 4, .deviations = 5, .means = 0},
+      {.group = 1, .observed = 4, .observed_steps = 4, .deviations = 12, .means = 1},
+      {.group = 0, .observed = 1, .observed_steps = 4, .deviations = 3, .means = 0}};
   const auto layers = layer_variances(model, all);
   ASSERT_EQ(layers.size(), 1U);  // b is tied and belongs to the first layer; d was not observed
   EXPECT_EQ(layers[0].elements, 16);
   EXPECT_EQ(layers[0].observed, 6);
   EXPECT_DOUBLE_EQ(layers[0].total, 13.0 * 16 / 14);
   EXPECT_DOUBLE_EQ(layers[0].square_norm, 14.0 * 16 / 14);
-  EXPECT_THROW(layer_variances(
-                   model, std::vector<GroupObservation>{{.group = 0, .observed = 1, .steps = 4},
-                                                        {.group = 0, .observed = 1, .steps = 5}}),
-               BackendError);
+  EXPECT_THROW(
+      layer_variances(
+          model, std::vector<GroupObservation>{{.group = 0, .observed = 1, .observed_steps = 4},
+                                               {.group = 0, .observed = 1, .observed_steps = 5}}),
+      BackendError);
 }
 
 TEST(Variance, SmallGroupsAreObservedMoreClosely) {

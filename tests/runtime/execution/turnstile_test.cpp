@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(All, IssueOrder, testing::ValuesIn(test::all_methods())
 TEST(Turnstile, LetsOpsThroughInOrderOverSteps) {
   // Op 1 serves the step before; in iteration 0 it has none.
   Turnstile turnstile({{.op = 0}, {.op = 1, .offset = 1}, {.op = 2}});
-  turnstile.begin(0, 2);
+  turnstile.begin_run(0, 2);
   std::vector<std::pair<Id, std::int64_t>> seen;
   const auto go = [&](Id op) {
     for (std::int64_t step = 0; step < 2; ++step)
@@ -124,20 +124,20 @@ TEST(Turnstile, LetsOpsThroughInOrderOverSteps) {
 
 TEST(Turnstile, WithoutTurnsCountsNoSteps) {
   Turnstile turnstile({});
-  turnstile.begin(0, std::numeric_limits<std::int64_t>::max());  // for ever, step by step
+  turnstile.begin_run(0, std::numeric_limits<std::int64_t>::max());  // for ever, step by step
   EXPECT_TRUE(turnstile.enter(0, 7));
   turnstile.leave();
-  turnstile.end(8);
+  turnstile.lower_end(8);
 }
 
 TEST(Turnstile, PassesStepsThatTheRunDoesNotHave) {
   Turnstile turnstile({{.op = 0}, {.op = 1}});
-  turnstile.begin(0, 100);
+  turnstile.begin_run(0, 100);
   ASSERT_TRUE(turnstile.enter(0, 0));
   turnstile.leave();
   // Op 1 of step 0 has its turn; op 0 of step 1 waits for it until the run turns out to end.
   std::thread waits([&] { EXPECT_FALSE(turnstile.enter(0, 1)); });
-  turnstile.end(1);
+  turnstile.lower_end(1);
   waits.join();
   EXPECT_TRUE(turnstile.enter(1, 0));
 }

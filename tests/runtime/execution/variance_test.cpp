@@ -166,7 +166,7 @@ TEST_P(ObservedRun, IsEquation2OfOneProcessWithAutograd) {
     const auto [variance, norm] = expected.at(layer.segment);
     EXPECT_NEAR(layer.total, variance, 1e-4 * variance) << model.segments[layer.segment].name;
     EXPECT_NEAR(layer.square_norm, norm, 1e-4 * norm);
-    EXPECT_EQ(layer.steps, 6);
+    EXPECT_EQ(layer.observed_steps, 6);
     EXPECT_EQ(layer.observed, layer.elements);
     EXPECT_DOUBLE_EQ(layer.per_element, layer.total / static_cast<double>(layer.elements));
     EXPECT_EQ(layer.model, model.name);
@@ -205,9 +205,9 @@ TEST(ObservedRuns, InHalfPrecisionTakeTheLossScaleOut) {
   const auto half = observed_in_processes(job_of({"", plan}, folder, 1));
   ASSERT_EQ(single.size(), half.size());
   for (std::size_t i = 0; i < single.size(); ++i) {
-    EXPECT_GE(half[i].steps, 3);
-    EXPECT_LE(half[i].steps, 6);  // steps that overflow are not observed
-    if (half[i].steps == 6) {
+    EXPECT_GE(half[i].observed_steps, 3);
+    EXPECT_LE(half[i].observed_steps, 6);  // steps that overflow are not observed
+    if (half[i].observed_steps == 6) {
       EXPECT_NEAR(half[i].total, single[i].total, 0.05 * single[i].total);
     }
   }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "engine/base/errors.h"
+#include "engine/base/median.h"
 #include "engine/methods/strategy.h"
 #include "runtime/checkpoints/manifest.h"
 #include "runtime/checkpoints/run_folder.h"
@@ -262,11 +263,6 @@ TEST(PolicyRun, TellsOfTheChangeInMetricsAndTrace) {
               when.contains("plan 2 compute"));
   EXPECT_LE(when["compute"].second, when["migration send"].first);
   EXPECT_LE(when["migration unpack"].second, when["plan 2 compute"].first);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.at(values.size() / 2);
 }
 
 TEST(PolicyRun, SamplesFollowMeasuredSpeed) {
