@@ -125,7 +125,7 @@ class StepRows {
   /// What the fitted rows say of other jobs.
   software::Measured measured() const {
     software::Measured out;
-    std::set<std::string> methods, precisions;
+    std::set<std::string> methods, precisions, devices;
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       if (!rows_[i].fitted) continue;
       const software::Measured::Job job = measured_job(jobs_[i].job);
@@ -137,9 +137,11 @@ class StepRows {
       out.most_tokens = std::max(out.most_tokens, tokens);
       out.most_ranks = std::max(out.most_ranks, job.ranks);
       methods.insert(job.method), precisions.insert(job.precision);
+      devices.insert(job.devices.begin(), job.devices.end());
     }
     out.methods.assign(methods.begin(), methods.end());
     out.precisions.assign(precisions.begin(), precisions.end());
+    out.devices.assign(devices.begin(), devices.end());
     return out;
   }
 

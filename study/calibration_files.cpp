@@ -78,10 +78,10 @@ std::string software_text(const std::string& base, const std::string& source,
     };
     out += fmt::format(
         "\n[measured]\nhidden = [{}, {}]\ntokens = [{}, {}]\nranks = {}\nmethods = {}\n"
-        "precisions = {}\n",
+        "precisions = {}\ndevices = {}\n",
         measured->least_hidden, measured->most_hidden, measured->least_tokens,
         measured->most_tokens, measured->most_ranks, texts(measured->methods),
-        texts(measured->precisions));
+        texts(measured->precisions), texts(measured->devices));
   }
   return out;
 }

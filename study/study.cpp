@@ -19,6 +19,7 @@
 #include "engine/costs/profile.h"
 #include "engine/execution/chrome_trace.h"
 #include "engine/execution/dry_run.h"
+#include "engine/methods/strategy.h"
 #include "engine/planner/fitting.h"
 #include "engine/program/phases.h"
 #include "study/fault_study.h"
@@ -166,7 +167,7 @@ std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) 
 
 std::vector<std::string> warnings_of(const job::Job& job, const program::Program& program,
                                      const costs::Costs& costs, const Study& study) {
-  std::vector<std::string> out;
+  std::vector<std::string> out = methods::idle_fields(job.plan);
   if (!costs.calibrated()) {
     std::set<std::string> kinds;
     for (Id device : costs.rank_to_device())
@@ -206,13 +207,17 @@ std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const cos
 }  // namespace
 
 software::Measured::Job measured_job(const job::Job& job) {
+  std::set<std::string> devices;
+  for (const Id device : job.plan.placement.rank_to_device)
+    devices.insert(job.cluster.kind_of(device).name);
   const double replicas = std::max(1, job.plan.mesh.dp);
   return {.hidden = job.model.hidden,
           .tokens = static_cast<double>(job.plan.schedule.global_batch) / replicas /
                     std::max(1, job.plan.schedule.micro_batches) * job.model.seq_len,
           .ranks = job.plan.mesh.world_size(),
           .method = job.plan.method,
-          .precision = std::string(name_of(job::precision_of(job.plan)))};
+          .precision = std::string(name_of(job::precision_of(job.plan))),
+          .devices = std::move(devices)};
 }
 
 std::int64_t peak_memory(const Study& study) {

@@ -8,6 +8,7 @@
 #include "engine/base/choose.h"
 #include "engine/base/config.h"
 #include "engine/base/errors.h"
+#include "engine/base/file_kinds.h"
 #include "engine/base/files.h"
 #include "engine/base/limits.h"
 #include "engine/job/job.h"
@@ -225,6 +226,7 @@ Sweep sweep_of(const Config& c, JobSource base) {
 
 Sweep read_sweep(const std::string& path, const std::vector<std::string>& set) {
   const Config c = Config::load(path);
+  check_kind(c, FileKind::sweep);
   if (c.shape("job") == Config::Shape::table)
     return sweep_of(c, {.file = path + " [job]", .text = c.section("job").toml(), .set = set});
   const std::filesystem::path job = c.text("job", std::nullopt);

@@ -223,7 +223,8 @@ T Config::quantity(const std::string& key, const std::optional<T>& fallback, Lim
   try {
     value = parse(written ? *written : value_text(*node));
   } catch (const InputError& e) {
-    throw error(key, e.what() + std::string(written ? "" : "; write it in quotes"));
+    const bool quoted = written || source_->overrides.contains(full(key));  // --set needs no quotes
+    throw error(key, e.what() + std::string(quoted ? "" : "; write it in quotes"));
   }
   check(key, value.value, limits, unit);
   return value;

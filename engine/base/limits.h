@@ -6,7 +6,9 @@
 namespace rehearse::limits {
 
 /// Bytes per second, up to a thousand times the fastest memory.
-constexpr Limits bandwidth = between(1e3, 1e16), bandwidth_or_none = between(0, 1e16);
+constexpr Limits bandwidth = between(1e3, 1e16);
+/// The same, or 0: not stated.
+constexpr Limits maybe_bandwidth = between(0, 1e16);
 /// FLOP/s, up to a million times the fastest device.
 constexpr Limits rate = between(1e3, 1e21);
 /// FLOP/s of a number format that a device may lack; 0: not supported.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/base/data_dir.h"
+#include "engine/base/file_kinds.h"
 #include "engine/base/limits.h"
 #include "engine/cluster/device_table.h"
 #include "engine/cluster/fabric.h"
@@ -57,6 +58,32 @@ double tcp_payload_share(double mtu) {
   return (mtu - in_packet) / (mtu + around_packet);
 }
 
+/// The changes of a job's links, and which of them met a link.
+class ChangedLinks {
+ public:
+  explicit ChangedLinks(const PlatformChanges& changes) : changes_(changes.links) {}
+  const LinkChange& of(LinkKind kind) {
+    met_.at(static_cast<std::size_t>(kind)) = true;
+    return changes_.at(static_cast<std::size_t>(kind));
+  }
+  /// Throws InputError when the job changes links of a kind that the cluster does not have.
+  void check(const std::string& cluster) const {
+    std::vector<std::string> there;
+    for (std::size_t kind = 0; kind < changes_.size(); ++kind)
+      if (met_.at(kind)) there.emplace_back(spellings(LinkKind{}).at(kind));
+    for (std::size_t kind = 0; kind < changes_.size(); ++kind)
+      if (changes_.at(kind).stated() && !met_.at(kind))
+        throw InputError(
+            fmt::format("cluster.links.{}: \"{}\" has no links of this kind; it has {}",
+                        spellings(LinkKind{}).at(kind), cluster,
+                        there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))));
+  }
+
+ private:
+  const decltype(PlatformChanges::links)& changes_;
+  std::array<bool, std::tuple_size_v<decltype(PlatformChanges::links)>> met_ = {};
+};
+
 /// A node template. All templates are read before the first node is built.
 struct NodeTemplate {
   std::int64_t count = 1;
@@ -67,7 +94,8 @@ struct NodeTemplate {
   Host host = {};
 };
 
-NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_device) {
+NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_device,
+                           ChangedLinks& changed) {
   NodeTemplate t;
   t.count = c.integer("count", 1, between(1, most_nodes));
   t.devices = c.texts("devices");
@@ -107,7 +135,12 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
       return found;
     };
     const std::vector<std::string> from = ends("from"), to = ends("to");
-    BytesPerSecond bandwidth = link.bandwidth("bandwidth", std::nullopt, limits::bandwidth);
+    const bool nvlink = link.flag("nvlink", false);
+    const LinkChange& change = changed.of(to[0].starts_with("fabric") ? LinkKind::network
+                                          : nvlink                    ? LinkKind::nvlink
+                                                                      : LinkKind::pcie);
+    BytesPerSecond bandwidth =
+        change.bandwidth_of(link.bandwidth("bandwidth", std::nullopt, limits::bandwidth));
     constexpr std::int64_t least_mtu = 576;  // of IPv4
     const std::int64_t mtu = link.integer("tcp_mtu", 0, between(0, 65535));
     if (mtu > 0 && mtu < least_mtu)
@@ -117,8 +150,8 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
       const double payload = tcp_payload_share(static_cast<double>(mtu));
       bandwidth = bandwidth * payload, flow_rate = flow_rate * payload;
     }
-    const Seconds latency = link.seconds("latency", std::nullopt, limits::latency);
-    const bool nvlink = link.flag("nvlink", false);
+    const Seconds latency =
+        change.latency_of(link.seconds("latency", std::nullopt, limits::latency));
     if (from.size() != to.size() && from.size() != 1 && to.size() != 1)
       throw link.error("to", fmt::format("{} ends against {}: one end, or equally many", to.size(),
                                          from.size()));
@@ -143,6 +176,24 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
       widest = std::max(widest, cable.bandwidth);
   t.host = read_host(c, widest);
   return t;
+}
+
+/// Puts kinds of device in the places of others. A node with other devices has no known price.
+void replace_devices(std::vector<NodeTemplate>& templates, const Replacement& change,
+                     const std::vector<DeviceKind>& table, const std::string& cluster) {
+  std::set<std::string> there;
+  for (const NodeTemplate& t : templates) there.insert(t.devices.begin(), t.devices.end());
+  if (!there.contains(change.out))
+    throw InputError(fmt::format("cluster.replace: \"{}\" has no device \"{}\"; it has {}", cluster,
+                                 change.out, fmt::join(there, ", ")));
+  std::string complaint;
+  pick(table, change.in, &complaint);
+  if (!complaint.empty()) throw InputError("cluster.replace: " + complaint);
+  for (NodeTemplate& t : templates) {
+    if (std::ranges::find(t.devices, change.out) == t.devices.end()) continue;
+    std::ranges::replace(t.devices, change.out, change.in);
+    t.host.price = {};
+  }
 }
 
 /// `limited`: gets the links that state a flow_rate.
@@ -207,7 +258,8 @@ std::int64_t torus_nodes(const Config& file, const TorusShape& torus, std::size_
 }
 
 Cluster read_cluster(const Config& file, const std::string& name, const Scale& given,
-                     const FabricKeys& over) {
+                     const PlatformChanges& changes) {
+  check_kind(file, FileKind::platform);
   std::optional<std::int64_t> scale = given.number;
   Cluster cluster;
   cluster.rename(name);
@@ -230,10 +282,11 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
   if ((scales == "nodes" || scales == "ranks") && !scale)
     scale = scales == "ranks" ? hardware_cores() : 1;
 
+  ChangedLinks changed(changes);
   std::vector<NodeTemplate> templates;
   for (const Config& c : file.sections("nodes")) {
     templates.push_back(
-        read_template(c, scales == "ranks" ? scale : std::optional<std::int64_t>()));
+        read_template(c, scales == "ranks" ? scale : std::optional<std::int64_t>(), changed));
     if (scales == "nodes" && c.has("count"))
       throw c.error("count", "is given by the cluster's name, as in \"dgx-a100:16\"");
     if (scales == "nodes") templates.back().count = *scale;
@@ -246,6 +299,7 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
 
   std::vector<DeviceKind> table = read_devices(file);
   for (DeviceKind& kind : device_table()) table.push_back(std::move(kind));
+  for (const Replacement& change : changes.devices) replace_devices(templates, change, table, name);
   std::map<std::string, Id> kinds;
   for (std::size_t i = 0; i < templates.size(); ++i)
     for (const std::string& device : templates[i].devices) {
@@ -258,7 +312,7 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
       kinds[device] = cluster.add_kind(std::move(kind));
     }
   const Config switches = file.section("fabric");
-  Fabric fabric(with(read_fabric(switches), over), switches, cluster);
+  Fabric fabric(with(read_fabric(switches), changes.fabric), switches, cluster);
   cluster.share_disk(read_shared_disk(file));
   file.finish();
 
@@ -268,7 +322,12 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
     for (std::int64_t i = 0; i < t.count; ++i)
       build_node(t, node++, kinds, fabric, cluster, limited);
   fabric.finish();
-  if (torus) cluster.lay_torus(torus->sizes, torus->bandwidth, torus->latency);
+  if (torus) {
+    const LinkChange& change = changed.of(LinkKind::torus);
+    cluster.lay_torus(torus->sizes, change.bandwidth_of(torus->bandwidth),
+                      change.latency_of(torus->latency));
+  }
+  changed.check(name);
   if (limited.size() * node > most_flows)
     throw file.sections("nodes")[0].error(
         "links", fmt::format("flow_rate: {} cables x {} nodes are more than {} flows",
@@ -282,7 +341,7 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
 
 Cluster load_cluster(const std::string& name_or_path) { return load_cluster(name_or_path, {}); }
 
-Cluster load_cluster(const std::string& name_or_path, const FabricKeys& fabric) {
+Cluster load_cluster(const std::string& name_or_path, const PlatformChanges& changes) {
   std::string name = name_or_path;
   Scale scale;
   if (const auto colon = name.rfind(':'); colon != std::string::npos) {
@@ -290,7 +349,7 @@ Cluster load_cluster(const std::string& name_or_path, const FabricKeys& fabric) 
     name.resize(colon);
   }
   return read_cluster(Config::load(find_data("platforms", name, "cluster", "devices").string()),
-                      name_or_path, scale, fabric);
+                      name_or_path, scale, changes);
 }
 
 std::vector<Config::Key> platform_keys() {

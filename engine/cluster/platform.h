@@ -6,12 +6,12 @@
 
 #include "engine/base/config.h"
 #include "engine/cluster/cluster.h"
-#include "engine/cluster/fabric.h"
+#include "engine/cluster/platform_changes.h"
 
 namespace rehearse::cluster {
 
-/// A platform with other keys of its fabric than its file states. Throws InputError.
-Cluster load_cluster(const std::string& name_or_path, const FabricKeys& fabric);
+/// A platform with the changes of a job. Throws InputError.
+Cluster load_cluster(const std::string& name_or_path, const PlatformChanges& changes);
 
 /// All keys that a platform file can have. A test compares the documentation with them.
 std::vector<Config::Key> platform_keys();

@@ -6,7 +6,6 @@ namespace rehearse::cluster {
 namespace {
 
 constexpr Limits size{.least = 0, .most = 1e21};
-constexpr Limits maybe_bandwidth{.least = 0, .most = limits::bandwidth.most};
 
 Disk read_disk(const Config& file, const std::string& key) {
   const Config c = file.section(key);
@@ -21,9 +20,9 @@ Disk read_disk(const Config& file, const std::string& key) {
 Host read_host(const Config& nodes, BytesPerSecond widest) {
   Host host;
   host.memory = nodes.bytes("host_memory", Bytes(0), limits::reserve);
-  host.link = nodes.bandwidth("host_link", BytesPerSecond(0), maybe_bandwidth);
+  host.link = nodes.bandwidth("host_link", BytesPerSecond(0), limits::maybe_bandwidth);
   if (host.link.value == 0) host.link = widest;
-  host.bandwidth = nodes.bandwidth("host_bandwidth", BytesPerSecond(0), maybe_bandwidth);
+  host.bandwidth = nodes.bandwidth("host_bandwidth", BytesPerSecond(0), limits::maybe_bandwidth);
   host.disk = read_disk(nodes, "disk");
   host.price = read_price(nodes);
   if (host.memory.value > 0 && host.link.value == 0)

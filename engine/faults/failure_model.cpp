@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/base/data_dir.h"
+#include "engine/base/file_kinds.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
 
@@ -54,6 +55,7 @@ Cause read_cause(const Config& c) {
 }
 
 FailureModel read_model(const Config& file, const std::string& name) {
+  check_kind(file, FileKind::failure_model);
   FailureModel out{.name = name};
   out.summary = file.text("summary", std::nullopt);
   out.source = file.text("source", std::nullopt);

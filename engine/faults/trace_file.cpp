@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "engine/base/file_kinds.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
 #include "engine/base/toml_text.h"
@@ -117,6 +118,7 @@ Event read_event(const Config& c, const Bounds& bounds, const Names& names) {
 }
 
 Trace read_trace(const Config& file, const Bounds& bounds) {
+  check_kind(file, FileKind::fault_trace);
   const std::int64_t version = file.integer("version", std::nullopt);
   if (version != trace_version)
     throw file.error("version", fmt::format("{} is not known; this program reads version {}",

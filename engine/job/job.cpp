@@ -78,13 +78,13 @@ const methods::Strategy& find_method(const Config& section, const std::string& n
 cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int servers,
                               const software::Library& library) {
   cluster::Cluster opened = at_key(section, "name", [&] {
-    cluster::Cluster cluster = cluster::load_cluster(keys.cluster, keys.fabric);
+    cluster::Cluster cluster = cluster::load_cluster(keys.cluster, keys.platform);
     if (cluster.shared_cores() == 0 || keys.cluster.find(':') != std::string::npos) return cluster;
     std::int64_t ranks =
         std::max(static_cast<std::int64_t>(cluster.devices().size()), std::int64_t{servers} + 1);
     if (keys.pp || keys.dp || keys.tp) ranks = product({keys.pp, keys.dp, keys.tp}) + servers;
     return cluster::load_cluster(
-        fmt::format("{}:{}", keys.cluster, keys.world_size.value_or(ranks)), keys.fabric);
+        fmt::format("{}:{}", keys.cluster, keys.world_size.value_or(ranks)), keys.platform);
   });
   opened.use_library(library);
   return opened;

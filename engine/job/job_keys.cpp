@@ -12,6 +12,7 @@
 
 #include "engine/base/choose.h"
 #include "engine/base/errors.h"
+#include "engine/base/file_kinds.h"
 #include "engine/base/heartbeat.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
@@ -264,6 +265,7 @@ void read_disturb(const Config& c, cluster::Disturbance& d) {
 }  // namespace
 
 JobKeys read_keys(const Config& file) {
+  check_kind(file, FileKind::job);
   JobKeys keys;
   // Touches every known section, so that file.finish() reports any other one as misspelt.
   for (const char* known : {"model", "cluster", "software", "method", "train", "adaptive", "run",
@@ -278,7 +280,7 @@ JobKeys read_keys(const Config& file) {
   cluster.texts("prices");  // known; cluster::set_prices reads it once there is a cluster
   keys.memory_reserve = cluster.maybe_bytes("memory_reserve", limits::reserve);
   keys.profile = cluster.text("profile", "");
-  keys.fabric = cluster::read_fabric(cluster.section("fabric"));
+  keys.platform = cluster::read_platform_changes(cluster);
   keys.software = software::read_section(file.section("software"));
   read_method(file.section("method"), keys);
   read_train(file.section("train"), keys);

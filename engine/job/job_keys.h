@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/base/config.h"
-#include "engine/cluster/fabric.h"
+#include "engine/cluster/platform_changes.h"
 #include "engine/job/job.h"
 #include "engine/model/model_file.h"
 
@@ -18,7 +18,7 @@ struct JobKeys {
   std::optional<std::int64_t> world_size = {};
   std::vector<std::string> devices = {};
   std::optional<Bytes> memory_reserve = {};
-  cluster::FabricKeys fabric = {};
+  cluster::PlatformChanges platform = {};
   model::ModelChanges model_changes = {};
   software::Software software = {};
   plan::Plan plan = {};  // only the fields that no other key determines

@@ -11,6 +11,7 @@
 
 #include "engine/base/config.h"
 #include "engine/base/errors.h"
+#include "engine/base/file_kinds.h"
 #include "engine/base/fnv.h"
 #include "engine/base/names.h"
 #include "engine/plan/fields.h"
@@ -234,6 +235,7 @@ plan::Decision read_why(const Config& c) {
 }
 
 void check_version(const Config& file) {
+  check_kind(file, FileKind::plan);
   const std::int64_t version = file.integer("version", std::nullopt);
   if (version != PlanFile::version)
     throw file.error("version", fmt::format("{}: this build reads version {}; plan again", version,

@@ -135,21 +135,66 @@ std::string text_of(const std::optional<T>& value) {
                                    plan.method, allowed)});
 }
 
+/// Calls `f(key, member, rule)` for every field with another value than in a plan that states
+/// nothing.
+template <class F>
+void each_changed_field(const plan::Plan& plan, F&& f) {
+  static const plan::Plan plain;
+  static const std::vector<const void*> usual = [] {  // members of `plain`, in the same order
+    std::vector<const void*> members;
+    plan::each_field(plain, [&](const char*, const auto& member, const plan::Rule&) {
+      members.push_back(&member);
+    });
+    return members;
+  }();
+  std::size_t at = 0;
+  plan::each_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule) {
+    const void* const same = usual[at++];
+    if constexpr (requires { text_of(member); })
+      if (member != *static_cast<const std::decay_t<decltype(member)>*>(same)) f(key, member, rule);
+  });
+}
+
 /// Refuses fields that the method does not read.
 void check_readers(const plan::Plan& plan, const Combines& can) {
-  plan::each_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule) {
-    if constexpr (requires { text_of(member); }) {
-      if (rule.readers == plan::Readers::all || member == std::decay_t<decltype(member)>{}) return;
-      const ReadBy by = read_by(rule.readers);
-      if (!by.reads(can))
-        refuse_in(plan, key, text_of(member),
-                  fmt::format(fmt::runtime(by.others), fmt::join(methods_with(by.reads), ", ")));
-    }
+  each_changed_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule) {
+    if (rule.readers == plan::Readers::all) return;
+    const ReadBy by = read_by(rule.readers);
+    if (!by.reads(can))
+      refuse_in(plan, key, text_of(member),
+                fmt::format(fmt::runtime(by.others), fmt::join(methods_with(by.reads), ", ")));
   });
   if ((can.local_steps || can.graph) && plan.exchange.observe > 0)
     refuse("name", plan.method,
            "trains ranks apart: there is no gradient of a step whose variance could be observed; "
            "ddp has one");
+}
+
+/// Where a field of this kind has no effect; null: the plan has what it changes.
+const char* idle_where(plan::Of changes, const plan::Plan& plan) {
+  const Combines& can = strategy_named(plan.method).combines;
+  const auto unless = [](bool has, const char* where) { return has ? nullptr : where; };
+  switch (changes) {
+    case plan::Of::every_plan:
+      return nullptr;
+    case plan::Of::tensor_ranks:
+      return unless(plan.mesh.tp > 1, "tp is 1");
+    case plan::Of::divided_samples:
+      return unless(plan.mesh.cp > 1, "cp is 1");
+    case plan::Of::recomputation:
+      return unless(plan.schedule.recompute, "recompute is false");
+    case plan::Of::gathered_weights:
+      return unless(plan.exchange.sharding.zero == 3, "weights are not sharded (ZeRO 3)");
+    case plan::Of::packets:
+      return unless(can.sparse, "gradients are sent whole");
+    case plan::Of::stated_density:
+      return unless(can.sparse && !planned(plan.method),
+                    can.sparse ? "s_min and s_max bound the density that is chosen"
+                               : "gradients are sent whole");
+    case plan::Of::chosen_density:
+      return unless(planned(plan.method), "no density is chosen");
+  }
+  return nullptr;
 }
 
 void check_combination(const plan::Plan& plan, const Combines& can) {
@@ -219,6 +264,20 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
 }
 
 }  // namespace
+
+std::vector<std::string> idle_fields(const plan::Plan& plan) {
+  std::vector<std::string> out;
+  each_changed_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule) {
+    if (const char* where = idle_where(rule.changes, plan))
+      out.push_back(
+          fmt::format("method.{}: {} has no effect where {}", key, text_of(member), where));
+  });
+  if (plan.placement.partition != plan::Partition{} &&
+      plan.mesh.pp * plan.schedule.virtual_stages == 1)
+    out.push_back(fmt::format("method.partition: {} has no effect where pp is 1",
+                              name_of(plan.placement.partition)));
+  return out;
+}
 
 plan::Plan prepare(plan::Plan plan, const model::ModelSpec& model) {
   const Strategy& strategy = strategy_named(plan.method);

@@ -95,6 +95,10 @@ std::string cannot_save_behind(const std::string& method);
 /// Whether the planner chooses the plan for jobs of this method.
 bool planned(const std::string& method);
 
+/// What a plan states that changes nothing in it, as sentences that name the keys. Such plans are
+/// good: one job may be asked about several methods.
+std::vector<std::string> idle_fields(const plan::Plan& plan);
+
 /// Applies the method's defaults, checks what it combines with, completes the plan for the model,
 /// then runs the method's own check. Throws Refused.
 plan::Plan prepare(plan::Plan plan, const model::ModelSpec& model);

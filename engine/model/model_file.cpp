@@ -4,6 +4,7 @@
 
 #include "engine/base/choose.h"
 #include "engine/base/data_dir.h"
+#include "engine/base/file_kinds.h"
 #include "engine/base/refusal.h"
 #include "engine/model/config_json.h"
 
@@ -22,6 +23,7 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   const auto maybe = [&](const char* key) {
     return static_cast<int>(file.maybe_integer(key, whole).value_or(0));
   };
+  check_kind(file, FileKind::model);
   ModelSpec m;
   m.name = name;
   const std::string family = file.text("family", std::nullopt, {"gpt", "bert", "llama"});

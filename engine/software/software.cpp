@@ -9,6 +9,7 @@
 
 #include "engine/base/choose.h"
 #include "engine/base/data_dir.h"
+#include "engine/base/file_kinds.h"
 #include "engine/base/fnv.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
@@ -71,6 +72,12 @@ std::string Measured::outside(const Job& job) const {
         range("world size", static_cast<double>(job.ranks), 1, most_ranks),
         among("steps of", job.method, methods), among("steps in", job.precision, precisions)})
     if (!why.empty()) return why;
+  for (const std::string& kind : job.devices)
+    if (!devices.empty() && std::ranges::none_of(devices, [&](const std::string& known) {
+          return kind == known || kind.starts_with(known + " ");
+        }))
+      return fmt::format("steps on {} were not measured, only on {}", kind,
+                         fmt::join(devices, ", "));
   return "";
 }
 
@@ -114,7 +121,7 @@ Software read_software(const Config& table, Software base) {
   s.microbatch = host.seconds("micro_batch", s.microbatch, limits::latency);
   s.update = host.seconds("update", s.update, limits::latency);
   s.transfer = host.seconds("transfer", s.transfer, limits::latency);
-  s.staging = host.bandwidth("staging", s.staging, limits::bandwidth_or_none);
+  s.staging = host.bandwidth("staging", s.staging, limits::maybe_bandwidth);
   s.waits = read_waits(host, s.waits);
   return s;
 }
@@ -134,7 +141,8 @@ Measured read_measured(const Config& c, Measured present) {
   range("tokens", present.least_tokens, present.most_tokens);
   present.most_ranks = c.integer("ranks", present.most_ranks, at_least(0));
   for (auto [key, list] :
-       {std::pair("methods", &present.methods), std::pair("precisions", &present.precisions)})
+       {std::pair("methods", &present.methods), std::pair("precisions", &present.precisions),
+        std::pair("devices", &present.devices)})
     if (std::vector<std::string> stated = c.texts(key); !stated.empty()) *list = std::move(stated);
   return present;
 }
@@ -144,6 +152,7 @@ constexpr int most_bases = 8;  // of a chain of files
 Software load(const std::string& name_or_path, int depth) {
   const auto path = find_data("software", name_or_path, "software");
   const Config file = Config::load(path.string());
+  check_kind(file, FileKind::software);
   Software s;
   if (const std::string base = file.text("base", ""); !base.empty()) {
     if (depth == most_bases)

@@ -7,6 +7,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,8 @@ struct Measured {
   std::int64_t least_tokens = 0, most_tokens = 0;  // of a micro-batch
   std::int64_t most_ranks = 0;
   std::vector<std::string> methods = {}, precisions = {};  // as jobs spell them; empty: all
+  /// Kinds of device. "A100" is also every kind whose name begins with this word. Empty: all.
+  std::vector<std::string> devices = {};
 
   /// What it is asked about.
   struct Job {
@@ -113,6 +116,7 @@ struct Measured {
     double tokens = 0;  // of a micro-batch
     std::int64_t ranks = 0;
     std::string method = {}, precision = {};
+    std::set<std::string> devices = {};  // kinds
   };
 
   bool operator==(const Measured&) const = default;

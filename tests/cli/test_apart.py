@@ -97,7 +97,7 @@ class Apart(TrainingCase):
 
     def test_exchanges_pay_on_a_slow_network(self):
         """The example of docs/methods.md."""
-        job, cluster = "experiments/what-if/gpt2.toml", "cluster.name=experiments/what-if/rack-10g.toml:4"
+        job, cluster = "experiments/what-if/gpt2.toml", "cluster.links.network.bandwidth=10Gb/s"
 
         def step(method, *more):
             given = ("--set", f"method.name={method}", "--set", cluster, *more, "--fidelity", "analytic")

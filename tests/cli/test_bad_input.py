@@ -3,73 +3,8 @@ the value, the constraint and the nearest choice."""
 
 import json
 import os
-import pathlib
 
 from cli_test_case import ROOT, TINY, CliTestCase
-
-
-class CommandLine(CliTestCase):
-    def test_unknown_command(self):
-        self.refused("simulat", self.job(), says=["unknown command simulat; did you mean simulate? Commands: "])
-        self.refused("quux", self.job(), says=["unknown command quux. Commands: simulate, "])
-        self.refused("help", "quux", says=["unknown command quux. Commands: simulate, "])
-        self.refused("simulate", self.job(), "--qqqqqqqq", says=["unknown option --qqqqqqqq. See "])
-
-    def test_no_command(self):
-        self.refused(says=["which command?", "simulate", "doctor"])
-
-    def test_unknown_option(self):
-        said = ["unknown option --sedes", "mean --seeds?", "rehearse simulate --help"]
-        self.refused("simulate", self.job(), "--sedes", "3", says=said)
-        self.refused("simulate", self.job(), "--jso", says=["mean --json?"])
-
-    def test_no_job(self):
-        self.refused("simulate", says=["JOB.toml is required"])
-
-    def test_one_argument_too_many(self):
-        self.refused("simulate", self.job(), "other.toml", says=["other.toml is one argument too many"])
-
-    def test_option_values(self):
-        self.refused("simulate", self.job(), "--fidelity", "exact", says=["--fidelity", "chunk"])
-        self.refused("simulate", self.job(), "--seeds", "0", says=["--seeds"])
-        self.refused("simulate", self.job(), "--seeds", "many", says=["--seeds"])
-        self.refused("simulate", self.job(), "--set", "method", says=["--set method", "key.path=value"])
-
-    def test_no_output_replaces_an_input(self):
-        job = self.job('model.name = "m.toml"\n' + TINY.split("\n", 1)[1])
-        model = self.tmp / "m.toml"
-        model.write_text((ROOT / "models/gpt-tiny.toml").read_text())
-        table = self.tmp / "data.csv"
-        table.write_text("row,use,seconds\na,calibrate,1\nb,check,2\n")
-        inputs = {path: pathlib.Path(path).read_bytes() for path in (job, model, table)}
-        quick = ("--fidelity", "analytic")
-        for words in (
-            ("simulate", job, "-o", job, *quick),
-            ("simulate", job, "--trace", job, *quick),
-            ("simulate", job, "-o", model, *quick),
-            ("compare", job, "-o", self.tmp / "." / "job.toml", *quick),
-            ("plan", job, "-o", job),
-            ("program", job, "-o", job),
-            ("calibrate", table, "--job", job, "--software", "rehearse", "-o", table),
-        ):
-            with self.subTest(words[0]):
-                self.refused(*words, says=["this command reads that file, and would replace it"], cwd=self.tmp)
-                self.assertEqual({path: pathlib.Path(path).read_bytes() for path in inputs}, inputs)
-
-    def test_numbers_of_options(self):
-        for factor in ("nan", "1", "inf"):
-            self.refused("collective", "all_reduce", "--cluster", "dgx1", "-b", "1MiB:4MiB", "--factor", factor, says=["--factor"])
-
-    def test_methods(self):
-        job = self.job()
-        self.refused("compare", job, "--methods", "dpp", says=['method "dpp"', 'mean "ddp"?'])
-        self.refused("compare", job, "--methods", "ddp@pp", says=["ddp@pp", "KEY=VALUE"])
-        self.refused("compare", job, "--methods", ",ddp", says=["a name is missing"])
-        self.refused("compare", job, "--methods", "ddp@shares=[1,2", says=["bracket is not closed"])
-
-    def test_program_source(self):
-        self.refused("program", says=["JOB.toml or --from"])
-        self.refused("program", "--from", self.tmp / "none.program", says=["none.program", "cannot be read"])
 
 
 class Jobs(CliTestCase):
@@ -146,6 +81,37 @@ class Jobs(CliTestCase):
             "simulate", self.job(TINY), "--set", "cluster.name=grid.xml", cwd=self.tmp, says=["grid.xml: is a platform of SimGrid"]
         )
 
+    def test_files_of_another_kind(self):
+        """Each file is named as what it is, whatever it lacks as something else."""
+        trace = self.tmp / "trace.toml"
+        trace.write_text('version = 1\n[[event]]\nkind = "rank_dies"\nrank = 0\nstep = 0\n')
+        kinds = {
+            "a job": (self.job(), "job", "rehearse simulate"),
+            "a sweep": (ROOT / "experiments/sweep/methods.toml", None, "rehearse sweep"),
+            "a platform": (ROOT / "platforms/dgx1.toml", "cluster.name", "cluster.name"),
+            "a model": (ROOT / "models/gpt-tiny.toml", "model.name", "model.name"),
+            "a software": (ROOT / "software/pytorch-2.toml", "software.name", "software.name"),
+            "a failure model": (ROOT / "faults/opt-175b.toml", "faults.model", "faults.model"),
+            "a fault trace": (trace, "faults.trace", "faults.trace"),
+            "a plan": (ROOT / "experiments/table2/expected/plan-110m.toml", "method.plan", "method.plan"),
+        }
+        for kind, (file, _, use) in kinds.items():
+            for wanted, (_, key, _) in kinds.items():
+                if kind == wanted:
+                    continue
+                words = [f"is {kind} and not {wanted}", use]
+                with self.subTest(f"{kind} as {wanted}"):
+                    if wanted == "a job":
+                        self.refused("simulate", file, says=words)
+                    elif wanted == "a sweep":
+                        self.refused("sweep", file, "-o", self.tmp / "sweep", says=words)
+                    else:
+                        text = TINY.replace('method.name = "ddp"\n', "") if wanted == "a plan" else TINY
+                        self.refused("simulate", self.job(text), "--set", f"{key}={file}", says=words)
+
+    def test_a_failure_model_that_nothing_asks_for(self):
+        self.refused("simulate", self.job(), "--set", "faults.model=opt-175", says=['key "faults.model"', "opt-175b"])
+
     def test_sizes_of_the_model(self):
         """The key that states the wrong size is named; the length of a sequence counts with the rows of the position table."""
         for change, key in (("layers = 10001", "layers"), ("hidden = 100000000", "hidden"), ("max_positions = 16", "max_positions")):
@@ -160,6 +126,7 @@ class Jobs(CliTestCase):
     def test_zero_needs_no_unit(self):
         for text in ("0", "0B"):
             self.rehearse("simulate", self.job(TINY), "--fidelity", "analytic", "--set", f"cluster.memory_reserve={text}")
+        self.rehearse("simulate", self.job(TINY), "--fidelity", "analytic", "--set", "software.host.staging=0B/s")
         self.simulate(TINY + "method.bucket = 0\n", '"method.bucket"', "at least 1 B")
 
     def test_no_hint_leads_to_another_thing(self):
@@ -272,7 +239,7 @@ class Jobs(CliTestCase):
         self.assertNotIn('key "', said)  # an error in the profile, not in a key of the job
         plan = self.tmp / "plan.toml"
         self.rehearse("plan", job, "-o", plan, "--budget", "20", "--no-rescore")
-        self.refused("simulate", job, "--set", "method.name=", "--set", f"method.plan={job}", says=["job.toml", '"version"'])
+        self.refused("simulate", job, "--set", "method.name=", "--set", f"method.plan={job}", says=["job.toml", "is a job and not a plan"])
         planned = ["--set", "method.name=", "--set", f"method.plan={plan}"]
         self.rehearse("simulate", job, *planned, "--fidelity", "analytic")
         (self.tmp / "plan.rehearsal.json").write_text('{"schema_version": 1,\n\n oops}')

@@ -4,6 +4,7 @@ predict the measurements, and each wrong input is refused."""
 import csv
 import json
 import pathlib
+import tomllib
 
 import pytest
 from cli_test_case import ROOT, CliTestCase
@@ -100,6 +101,10 @@ class Calibrate(CliTestCase):
         )
         self.assertEqual(sorted(key["fitted"] for key in both["keys"]), [False, True])
         self.assertIn('base = "pytorch-2"', out.read_text())
+        # What it says of itself are the rows: jobs unlike them are uncalibrated.
+        measured = tomllib.loads(out.read_text())["measured"]
+        self.assertEqual(measured.pop("tokens"), [min(b * n for b, n in ROWS), max(b * n for b, n in ROWS)])
+        self.assertEqual(measured, {"hidden": [768, 768], "ranks": 1, "methods": ["ddp"], "precisions": ["bf16"], "devices": ["RTX 4090"]})
         seconds = self.json("simulate", job, "--fidelity", "analytic", "--seeds", "1", "--set", f"software.name={out}")
         self.assertTrue(seconds)
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from cli_test_case import TINY, CliTestCase
+from cli_test_case import ROOT, TINY, CliTestCase
 
 ANALYTIC = ("--fidelity", "analytic", "--seeds", 1)
 WHOLE_PAPER = ("--set", "cluster.world_size=32", "--set", "train.global_batch=32")
@@ -33,6 +33,22 @@ class Costs(CliTestCase):
         self.assertEqual(cost["prices"], ["RTX 4090: 0.5 USD/h", "V100 PCIe 32GB: 0.2 USD/h (ours)"])
         here = self.json("simulate", self.job(), *ANALYTIC, "--set", "cluster.name=this-machine", "--set", "cluster.world_size=")
         self.assertIsNone(here["cost"])
+
+    def test_devices_in_the_place_of_others_have_their_own_price(self):
+        """A node that has a price of its own is another node with other devices."""
+        rack = self.tmp / "rack.toml"
+        text = (ROOT / "experiments/what-if/rack.toml").read_text()
+        rack.write_text(text.replace('parts = ["host", "nic0"]', 'parts = ["host", "nic0"]\nprice = "4 USD/h"'))
+        nodes = ("--set", f"cluster.name={rack}:1", "--set", "model.name=gpt2-124m", "--set", "method.precision=bf16", *ANALYTIC)
+        whole = self.json("simulate", self.job(), *nodes)
+        self.assertEqual(whole["cost"]["prices"], ["node with RTX 4090: 4 USD/h"])
+        other = self.json("simulate", self.job(), *nodes, "--set", 'cluster.replace=["RTX 4090: H200"]')
+        self.assertRegex(other["cost"]["prices"][0], r"^H200: ")
+        self.assertGreater(other["cost"]["per_hour"], 4)
+        self.assertLess(other["step_time_s"]["mean"], whole["step_time_s"]["mean"])
+        self.assertEqual(list(other["peak_memory_bytes"]), ["H200"])
+        wrong = ("--set", 'cluster.replace=["H100: H200"]')
+        self.refused("simulate", self.job(), *nodes, *wrong, says=["cluster.replace", 'no device "H100"', "it has RTX 4090"])
 
     def test_wrong_prices_are_refused(self):
         def refused(prices, *says):

@@ -26,6 +26,7 @@ class Fp8(CliTestCase):
         job = self.job(JOB)
         one = self.json("simulate", job, *ANALYTIC)
         self.assertEqual((one["precision"], one["calibrated"]), ("fp8", False))
+        self.assertRegex(self.rehearse("simulate", job, *ANALYTIC).stdout, r"\nMFU +[\d.]+% of the FP8 peak  uncalibrated\n")
         self.assertTrue(any("FP8" in words for words in one["warnings"]), one["warnings"])
         bf16 = self.seconds(job, "--set", "method.precision=bf16")
         self.assertTrue(1.05 < bf16 / one["step_time_s"]["mean"] < 2, bf16)

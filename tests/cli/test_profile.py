@@ -82,6 +82,8 @@ class Profile(CliTestCase):
         both = self.tmp / "both.json"
         self.rehearse("profile", "-o", both, "--merge", f"{times},{pairs}")
         self.assertEqual(json.loads(both.read_text()), found)
+        self.rehearse("profile", "-o", both, "--merge", f"{both},{pairs}")  # what was read stays in it
+        self.assertEqual(json.loads(both.read_text()), found)
         found["pairs"][0]["latency"] *= 2
         pairs.write_text(json.dumps(found))
         self.refused("profile", "-o", both, "--merge", f"{times},{path},{pairs}", says=["pair 0 to 1", "pairs.json"])

@@ -144,6 +144,7 @@ train = { seq_len = 128, global_batch = 128 }
             ("train.global_batch=8", "tokens in a micro-batch: 128 is outside of what was measured, 1024 to"),
             ("model.hidden=512", "hidden size 512 is outside"),
             ("method.name=zero1", "steps of zero1 were not measured, only ddp"),
+            ("software.name=megatron-2021", "steps on V100 SXM2 16GB were not measured, only on A100"),
             ("software.name=rehearse", "software rehearse: no step times were measured with it"),
             (f"cluster.name={self.with_tcp('dgx1')}:2", "measured with RDMA between nodes, not with TCP"),
         ):
@@ -206,6 +207,40 @@ train = { seq_len = 128, global_batch = 128 }
             spans = [e for e in events if e["ph"] == "X"]
             self.assertEqual({e["pid"] for e in spans}, {0, 1, 2, 3})
             self.assertEqual({e["args"]["step"] for e in spans}, {5, 6})
+
+    def test_keys_without_effect_are_named(self):
+        """One job may be asked about several methods, so such keys are no errors."""
+
+        def idle(*keys):
+            sets = [word for key in keys for word in ("--set", key)]
+            found = self.json("simulate", self.job(TINY), "--fidelity", "analytic", *sets)["warnings"]
+            return [words for words in found if "no effect" in words]
+
+        for key, where in (
+            ("method.density=0.01", "gradients are sent whole"),
+            ("method.selector=random_k", "gradients are sent whole"),
+            ("method.s_min=0.5", "no density is chosen"),
+            ("method.recompute_layers=1", "recompute is false"),
+            ("method.recompute_unit=layer", "recompute is false"),
+            ("method.sequence_parallel=true", "tp is 1"),
+            ("method.context=zigzag", "cp is 1"),
+            ("method.partition=layers", "pp is 1"),
+        ):
+            name, value = key.split("=")
+            with self.subTest(key):
+                self.assertEqual(idle(key), [f"{name}: {value} has no effect where {where}"])
+        self.assertEqual(idle("method.name=zero2", "method.keep_gathered=true")[0].split(" where ")[1], "weights are not sharded (ZeRO 3)")
+        # With what they change, and at their defaults, they are not.
+        self.assertEqual(idle(), [])
+        self.assertEqual(idle("method.density=0.1", "method.recompute_unit=segment"), [])
+        self.assertEqual(idle("method.name=topk-sync", "method.density=0.01", "method.selector=random_k"), [])
+        self.assertEqual(idle("method.name=zero3", "method.keep_gathered=true"), [])
+        self.assertEqual(idle("method.recompute=true", "method.recompute_unit=layer"), [])
+        self.assertEqual(idle("method.name=megatron", "method.tp=2", "method.sequence_parallel=true"), [])
+        self.assertEqual(idle("method.name=1f1b", "method.pp=2", "method.partition=layers"), [])
+        # The planner chooses densities.
+        chosen = idle("method.name=adaptive", "method.density=0.01", "method.s_min=0.5")
+        self.assertEqual(chosen, ["method.density: 0.01 has no effect where s_min and s_max bound the density that is chosen"])
 
     def test_unlike_devices(self):
         text = TINY.replace("cluster.world_size = 4", 'cluster.devices = ["node8"]')

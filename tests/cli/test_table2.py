@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from cli_test_case import PATIENCE, REHEARSE, ROOT, CliTestCase
@@ -56,6 +57,9 @@ class Table2(CliTestCase):
                 self.assertEqual(untested, [best["method"]])
                 now = of_first_seed(found["readings"][name])
                 self.assertEqual(list(differences(now, of_first_seed(one))), [])
+        for plan in FOLDER.glob("expected/plan-*.toml"):  # the hash is of all that the plan decides
+            found_plan, expected_plan = (tomllib.loads((at / plan.name).read_text()) for at in (self.tmp, plan.parent))
+            self.assertEqual(found_plan["hash"], expected_plan["hash"], plan.name)
         self.everything_is_shown(found)
         self.flops_agree(found["readings"]["110m"]["rows"])
 

@@ -42,6 +42,26 @@ class Topologies(CliTestCase):
         self.near(self.seconds("rotate", "rails.toml:2", "0,4,1,5"), TENSOR / 24e9)
         self.near(self.seconds("all_to_all", "nvl72.toml:1"), 71 / 72 * TENSOR / 722e9 + 71 * 1.4e-6)
 
+    def test_which_links_of_a_rack_are_worth_money(self):
+        """The table of docs/platforms.md: each kind of link alone, half and twice as fast."""
+        self.rehearse("sweep", ROOT / "experiments/what-if/links.toml", "-o", self.tmp / "sweep", cwd=ROOT)
+        keys = ("network.bandwidth_factor", "network.latency", "pcie.bandwidth_factor")
+        with (self.tmp / "sweep/results.csv").open() as file:
+            step = {tuple(row[f"cluster.links.{key}"] for key in keys): float(row["step_s"]) for row in csv.DictReader(file)}
+        self.assertEqual(len(step), 7)
+        changes = [("2", "", ""), ("", "", "2"), ("", "2.5us", ""), ("", "", ""), ("", "", "0.5"), ("0.5", "", "")]
+        times = [step[change] for change in changes]
+        self.assertEqual(times, sorted(times))
+        # A factor and the rate that it makes are one change.
+        job = ROOT / "experiments/what-if/gpt2.toml"
+        of_two = [
+            self.json("simulate", job, "--fidelity", "analytic", "--seeds", "1", "--set", f"cluster.links.network.{key}", cwd=ROOT)
+            for key in ("bandwidth_factor=2", "bandwidth=50Gb/s")
+        ]
+        self.assertEqual(of_two[0]["step_time_s"], of_two[1]["step_time_s"])
+        self.refused("simulate", job, "--set", "cluster.links.torus.latency=1us", says=["links.torus", "it has network, pcie"], cwd=ROOT)
+        self.refused("simulate", job, "--set", "cluster.links.nic.latency=1us", says=["cluster.links.nic", "unknown"], cwd=ROOT)
+
     def test_the_line_that_a_method_needs(self):
         """With a tenth of the rate, the exchange of a step takes ten times as long; averaging every 500 steps hardly notices."""
         self.rehearse("sweep", ROOT / "experiments/topologies/two-sites-sweep.toml", "-o", self.tmp / "sweep", cwd=ROOT)

@@ -14,19 +14,27 @@ with open(ROOT / "validation" / f"{SET}.csv", newline="") as file:
 SUMMARY = {"rows", "refused", "mean_abs_error", "median", "worst", "bias"}
 
 
+def devices_of(job):
+    """The kinds of device that a row ran on, by its keys."""
+    if "cluster.devices" in job:
+        return frozenset(name for name in job["cluster.devices"] if "/" not in name)
+    platform = tomllib.loads((ROOT / "platforms" / f"{job['cluster.name'].split(':')[0]}.toml").read_text())
+    return frozenset(device for nodes in platform["nodes"] for device in nodes["devices"])
+
+
 def rows_of_steps():
-    """(software, method, precision) of every row of a step time."""
+    """(software, method, precision, kinds of device) of every row of a step time."""
     for path in sorted((ROOT / "validation").glob("*.toml")):
         table = path.with_suffix(".csv")
         if not table.exists():
             continue
         job = tomllib.loads(path.read_text())
-        stated = {f"{section}.{key}": value for section in ("software", "method") for key, value in job.get(section, {}).items()}
+        stated = {f"{section}.{key}": value for section in ("software", "method", "cluster") for key, value in job.get(section, {}).items()}
         with open(table, newline="") as file:
             for row in csv.DictReader(file):
                 keys = stated | {key: value for key, value in row.items() if value}
                 if "seconds" in row and "method.name" in keys:
-                    yield keys["software.name"], keys["method.name"], keys.get("method.precision", "fp32")
+                    yield keys["software.name"], keys["method.name"], keys.get("method.precision", "fp32"), devices_of(keys)
 
 
 def test_software_files_say_what_was_measured():
@@ -37,9 +45,13 @@ def test_software_files_say_what_was_measured():
         measured = tomllib.loads(path.read_text()).get("measured", {"ranks": 0})
         if measured["ranks"] == 0:
             continue
-        methods = {method for software, method, _ in rows if software == path.stem}
-        assert set(measured["methods"]) == methods | also.get(path.stem, set()), path.stem
-        assert set(measured["precisions"]) == {precision for software, _, precision in rows if software == path.stem}, path.stem
+        methods, precisions, devices = zip(*(row[1:] for row in rows if row[0] == path.stem), strict=True)
+        assert set(measured["methods"]) == set(methods) | also.get(path.stem, set()), path.stem
+        assert set(measured["precisions"]) == set(precisions), path.stem
+        kinds = frozenset().union(*devices)
+        stated = {kind: [chip for chip in measured["devices"] if f"{kind} ".startswith(f"{chip} ")] for kind in kinds}
+        assert all(len(chips) == 1 for chips in stated.values()), (path.stem, stated)
+        assert set(measured["devices"]) == {chip for chips in stated.values() for chip in chips}, path.stem
 
 
 class Validate(CliTestCase):

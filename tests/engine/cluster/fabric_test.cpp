@@ -101,7 +101,7 @@ TEST(Topologies, GroupsMayHaveLeaves) {
                         .oversubscription = 4,
                         .latency = Seconds(3e-7),
                         .group_bandwidth = BytesPerSecond(1e9)};
-  const Cluster c = load_cluster(topologies + "two-sites.toml", keys);
+  const Cluster c = load_cluster(topologies + "two-sites.toml", {.fabric = keys});
   EXPECT_EQ(names_of(c, 0, 28), (std::vector<std::string>{
                                     "node0/gpu0>node0/nic", "node0/nic>group0/fabric/leaf0",
                                     "group0/fabric/leaf0>group0/spine", "group0/spine>group1/spine",
@@ -113,7 +113,7 @@ TEST(Topologies, GroupsMayHaveLeaves) {
 
 TEST(Topologies, WrongKeysAreRefused) {
   const auto refused = [](const std::string& name, const FabricKeys& keys) {
-    return test::message_of([&] { load_cluster(name, keys); });
+    return test::message_of([&] { load_cluster(name, {.fabric = keys}); });
   };
   const std::string sites = topologies + "two-sites.toml";
   EXPECT_THAT(refused(sites, {.nodes_per_leaf = 3}),

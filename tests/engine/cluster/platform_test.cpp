@@ -56,6 +56,89 @@ TEST(Platform, HeadersOfTcpTakeTheirShare) {
   EXPECT_DOUBLE_EQ(bandwidth(", tcp_mtu = 9000"), 125e6 * 8948 / 9038);
 }
 
+/// A platform with a link of each kind but a torus, changed by a job's keys.
+Cluster changed(const std::string& keys) {
+  const std::string path = write_platform(
+      "summary = \"s\"\n[[nodes]]\ncount = 4\ndevices = [\"H100\", \"H100\"]\nparts = [\"nic\"]\n"
+      "links = [\n"
+      "{ from = \"gpu0\", to = \"gpu1\", bandwidth = \"100GB/s\", latency = \"1us\", nvlink = true "
+      "},\n"
+      "{ from = \"gpu*\", to = \"nic\", bandwidth = \"20GB/s\", latency = \"2us\" },\n"
+      "{ from = \"nic\", to = \"fabric\", bandwidth = \"10GB/s\", latency = \"4us\", tcp_mtu = "
+      "1500 }]\n"
+      "[fabric]\nnodes_per_leaf = 2\noversubscription = 2\n");
+  return load_cluster(path, read_platform_changes(Config::parse(keys, "job")));
+}
+
+TEST(Platform, AJobChangesItsLinks) {
+  const double payload = 1448.0 / 1538;
+  const Cluster plain = changed("");
+  EXPECT_DOUBLE_EQ(plain.bandwidth(0, 1).value, 100e9);
+  EXPECT_DOUBLE_EQ(plain.bandwidth(0, 2).value, 10e9 * payload);
+  EXPECT_NEAR(plain.latency(0, 2).value, 12e-6, 1e-12);
+
+  const Cluster network =
+      changed("links.network.bandwidth = \"40GB/s\"\nlinks.network.latency = \"5us\"");
+  EXPECT_DOUBLE_EQ(network.bandwidth(0, 1).value, 100e9);
+  EXPECT_DOUBLE_EQ(network.bandwidth(0, 2).value, 20e9) << "PCIe is narrower now";
+  EXPECT_DOUBLE_EQ(network.bandwidth(0, 4).value, 20e9);
+  EXPECT_NEAR(network.latency(0, 2).value, 14e-6, 1e-12);
+  for (const Link& link : network.links())  // two nodes below a leaf, half of that up
+    if (link.name.ends_with(">spine")) {
+      EXPECT_DOUBLE_EQ(link.bandwidth.value, 40e9 * payload);
+    }
+
+  const Cluster factors = changed(
+      "[links]\nnvlink.bandwidth_factor = 0.5\npcie.bandwidth_factor = 0.25\n"
+      "network.bandwidth_factor = 3");
+  EXPECT_DOUBLE_EQ(factors.bandwidth(0, 1).value, 50e9);
+  EXPECT_DOUBLE_EQ(factors.bandwidth(0, 2).value, 5e9);
+
+  const auto error = [](const std::string& keys) {
+    return test::message_of<InputError>([&] { changed(keys); });
+  };
+  EXPECT_THAT(error("links.torus.latency = \"1us\""),
+              testing::AllOf(HasSubstr("cluster.links.torus"), HasSubstr("no links of this kind"),
+                             HasSubstr("it has network, nvlink, pcie")));
+  EXPECT_THAT(error("[links.pcie]\nbandwidth = \"1GB/s\"\nbandwidth_factor = 2"),
+              testing::AllOf(HasSubstr("pcie.bandwidth_factor"), HasSubstr("leave out one")));
+}
+
+TEST(Platform, AJobReplacesDevices) {
+  const auto replaced = [](const std::string& list) {
+    return load_cluster("paper", read_platform_changes(Config::parse("replace = " + list, "job")));
+  };
+  const auto kinds = [](const Cluster& cluster) {
+    std::vector<std::string> names;
+    for (const DeviceKind& kind : cluster.kinds()) names.push_back(kind.name);
+    return names;
+  };
+  const Cluster h200 = replaced("[\"V100 PCIe 32GB: H200\"]");
+  EXPECT_THAT(kinds(h200), testing::ElementsAre("RTX 4090", "H200"));
+  EXPECT_EQ(h200.kinds()[1].memory.value, load_device("H200").memory.value);
+  EXPECT_EQ(h200.links().size(), load_cluster("paper").links().size());
+  // A kind that is there already is one kind with it, and later changes see earlier ones.
+  EXPECT_THAT(kinds(replaced("[\"V100 PCIe 32GB: RTX 4090\"]")), testing::ElementsAre("RTX 4090"));
+  EXPECT_THAT(kinds(replaced("[\"V100 PCIe 32GB: H100\", \"H100: H200\"]")),
+              testing::ElementsAre("RTX 4090", "H200"));
+  const auto error = [&](const std::string& list) {
+    return test::message_of<InputError>([&] { replaced(list); });
+  };
+  EXPECT_THAT(
+      error("[\"H100: H200\"]"),
+      HasSubstr("cluster.replace: \"paper\" has no device \"H100\"; it has RTX 4090, V100"));
+  EXPECT_THAT(error("[\"RTX 4090: H20\"]"), HasSubstr("did you mean \"H200\"?"));
+  for (const char* text : {"[\"RTX 4090\"]", "[\": H100\"]", "[\"RTX 4090: \"]"})
+    EXPECT_THAT(error(text), HasSubstr("as in \"H100: H200\"")) << text;
+}
+
+TEST(Platform, AJobChangesTheLinksOfATorus) {
+  const PlatformChanges twice =
+      read_platform_changes(Config::parse("links.torus.bandwidth_factor = 2", "job"));
+  EXPECT_DOUBLE_EQ(load_cluster("tpu-v4:4x4x4", twice).bandwidth(0, 1).value,
+                   2 * load_cluster("tpu-v4:4x4x4").bandwidth(0, 1).value);
+}
+
 /// Two devices a node, which share one link of 10 GB/s to the network.
 std::string three_nodes(const std::string& key) {
   return "summary = \"s\"\n[[nodes]]\ncount = 3\ndevices = [\"H100\", \"H100\"]\nparts = "

@@ -261,6 +261,8 @@ TEST(Planner, GoesOnWhereContentionMayHurtLess) {
   EXPECT_GT(d.plan.mesh.pp, 1) << "no pipeline was simulated";
   EXPECT_EQ(d.simulations, simulated);
   EXPECT_LE(simulated, 4 + 32);
+  // What the dry run preferred is shown with what its simulation said.
+  EXPECT_THAT(explain(d), testing::ContainsRegex("faster without contention, .* slower with it"));
   // If simulations equal dry runs, only the finalists are simulated.
   simulated = 0;
   Evaluator evaluator(job.model, job.cluster, nullptr);
