@@ -1,6 +1,7 @@
 """Networks between nodes (experiments/topologies, docs/platforms.md): what transfers that share their cables take, by the closed form."""
 
 import csv
+import re
 
 from cli_test_case import ROOT, CliTestCase
 
@@ -43,7 +44,7 @@ class Topologies(CliTestCase):
         self.near(self.seconds("all_to_all", "nvl72.toml:1"), 71 / 72 * TENSOR / 722e9 + 71 * 1.4e-6)
 
     def test_which_links_of_a_rack_are_worth_money(self):
-        """The table of docs/platforms.md: each kind of link alone, half and twice as fast."""
+        """The table of docs/platforms.md, to its last digit: each kind of link alone, half and twice as fast."""
         self.rehearse("sweep", ROOT / "experiments/what-if/links.toml", "-o", self.tmp / "sweep", cwd=ROOT)
         keys = ("network.bandwidth_factor", "network.latency", "pcie.bandwidth_factor")
         with (self.tmp / "sweep/results.csv").open() as file:
@@ -52,6 +53,9 @@ class Topologies(CliTestCase):
         changes = [("2", "", ""), ("", "", "2"), ("", "2.5us", ""), ("", "", ""), ("", "", "0.5"), ("0.5", "", "")]
         times = [step[change] for change in changes]
         self.assertEqual(times, sorted(times))
+        section = (ROOT / "docs/platforms.md").read_text().split("### Other devices, other links")[1].split("\n## ")[0]
+        said = sorted(float(seconds) for seconds in re.findall(r"\| ([\d.]+) s \|", section))
+        self.assertEqual(said, [round(seconds, 3) for seconds in times])
         # A factor and the rate that it makes are one change.
         job = ROOT / "experiments/what-if/gpt2.toml"
         of_two = [
