@@ -52,12 +52,7 @@ JobFailures failures_of(const job::Job& job, Seconds duration, int seeds) {
     out.traces.push_back(given_trace(job));
     return out;
   }
-  faults::FailureModel model;
-  try {
-    model = faults::load_model(job.faults.model);
-  } catch (const InputError& error) {
-    refuse(job, std::string("faults.model: ") + error.what());
-  }
+  faults::FailureModel model = failure_model_of(job);
   if (!job.faults.correlated) model = faults::independent(std::move(model));
   out.source = job.faults.model;
   out.summary = model.summary;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "engine/base/errors.h"
-#include "engine/faults/failure_model.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/fusion.h"
 #include "engine/planner/push_order.h"
@@ -16,25 +15,19 @@ Config config_of(const JobSource& source) {
                      : Config::load(source.file, source.set);
 }
 
-namespace {
-
-/// Throws InputError when the failure model is wrong, also where no long run will read it.
-void check_failure_model(const job::Job& job) {
-  if (job.faults.model.empty()) return;
+faults::FailureModel failure_model_of(const job::Job& job) {
   try {
-    faults::load_model(job.faults.model);
+    return faults::load_model(job.faults.model);
   } catch (const InputError& error) {
     throw job::located(job, InputError(std::string("faults.model: ") + error.what()));
   }
 }
 
-}  // namespace
-
 job::Job load(const JobSource& source) {
   const Config file = config_of(source);
   const bool open = methods::planned(file.section("method").text("name", ""));
   job::Job job = open ? job::read_job(file, true) : completed(job::read_job(file));
-  check_failure_model(job);
+  if (!job.faults.model.empty()) failure_model_of(job);  // also where no long run will read it
   return job;
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/config.h"
 #include "engine/costs/profile.h"
+#include "engine/faults/failure_model.h"
 #include "engine/job/job.h"
 
 namespace rehearse::study {
@@ -37,6 +38,9 @@ job::Job load_for(const std::string& path, const std::vector<std::string>& set, 
 /// The profile at the job's cluster.profile; nothing when the job names none. Throws InputError
 /// when the profile is wrong or belongs to another cluster.
 std::optional<costs::Profile> profile_of(const job::Job& job);
+/// The failure model at the job's faults.model. Throws InputError when there is none of that name,
+/// or it is wrong.
+faults::FailureModel failure_model_of(const job::Job& job);
 /// Adds a warning if run.encrypt is not what the times of communication were measured with.
 void warn_of_encryption(const job::Job& job, const std::optional<costs::Profile>& profile,
                         std::vector<std::string>& warnings);
