@@ -336,14 +336,9 @@ class Mapper {
     for (const program::Op& op : role.ops)
       for (const program::Ref& ref : op.refs) {
         StorageMap& storage = map.storages[role.views[ref.view].storage];
-        if (const StorageKind kind = kind_of(ref.slot); storage.kind == StorageKind::other)
-          storage.kind = kind;
+        if (storage.kind == StorageKind::other) storage.kind = kind_of(ref);
         if (ref.mode != program::Mode::read) storage.own |= ref.layout.own;
-        // A host that updates copies the new weights to the device.
-        if ((std::holds_alternative<program::Update>(op.work) ||
-             std::holds_alternative<program::Copy>(op.work)) &&
-            ref.mode != program::Mode::read)
-          storage.updated = true;
+        if (changes_weights(op) && ref.mode != program::Mode::read) storage.updated = true;
       }
     for (std::size_t s = 0; s < role.storages.size(); ++s) {
       // A state with parameter pieces but no such slot is a parameter too: only collectives or
@@ -356,8 +351,16 @@ class Mapper {
     return map;
   }
 
-  static StorageKind kind_of(program::Slot slot) {
-    switch (slot) {
+  /// A host that updates copies the new weights to the device; a server may add to them.
+  static bool changes_weights(const program::Op& op) {
+    const auto* kernel = std::get_if<program::Kernel>(&op.work);
+    return std::holds_alternative<program::Update>(op.work) ||
+           std::holds_alternative<program::Copy>(op.work) ||
+           (kernel != nullptr && kernel->kind == program::KernelKind::mix);
+  }
+
+  static StorageKind kind_of(const program::Ref& ref) {
+    switch (ref.slot) {
       case program::Slot::param:
         return StorageKind::param;
       case program::Slot::grad:
@@ -374,8 +377,8 @@ class Mapper {
         return StorageKind::scale;
       case program::Slot::sum_residual:
         return StorageKind::sum_residual;
-      case program::Slot::anchor:
-        return StorageKind::anchor;
+      case program::Slot::anchor:  // what is only compared with is no anchor
+        return ref.mode == program::Mode::read ? StorageKind::other : StorageKind::anchor;
       case program::Slot::outer_moment:
         return StorageKind::outer_moment;
       default:

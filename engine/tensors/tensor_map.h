@@ -55,7 +55,7 @@ constexpr bool is_weight(StorageKind kind) {
 
 struct StorageMap {
   StorageKind kind = StorageKind::other;
-  bool updated = false;   // whether an update of this rank writes it: it is the owner's copy
+  bool updated = false;   // whether this rank computes it: it is the owner's copy
   program::Axes own = 0;  // along these, each rank has values of its own (program::Layout::own)
   std::vector<ParamPiece> pieces = {};  // by rising begin, without overlaps; padding has no piece
 };

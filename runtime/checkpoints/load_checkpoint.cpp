@@ -15,11 +15,13 @@
 #include "runtime/checkpoints/checkpoint_reader.h"
 #include "runtime/checkpoints/collect.h"
 #include "runtime/checkpoints/slowed.h"
+#include "runtime/kernels/floats.h"
 
 namespace rehearse::runtime {
 namespace {
 
-/// The whole tensor from which this rank's part is cut; empty when the checkpoint has none.
+/// The whole tensor from which this rank's part is cut, as it was saved; empty when the checkpoint
+/// has none.
 std::vector<std::byte> tensor_for(CheckpointReader& reader, const tensors::PartKey& key,
                                   const model::TensorSpec* spec, program::DType dtype,
                                   int copies_now) {
@@ -48,6 +50,22 @@ std::vector<std::byte> tensor_for(CheckpointReader& reader, const tensors::PartK
   // If the method keeps more versions than the checkpoint has, older versions start as the newest.
   if (whole.empty() && key.age > 1) whole = read(1);
   return whole;
+}
+
+/// The same in `dtype`. Weights that a server has in fp32 are rounded for a worker that only reads
+/// them; `reads`: this rank does no more.
+std::vector<std::byte> rounded_for(CheckpointReader& reader, const tensors::PartKey& key,
+                                   const model::TensorSpec* spec, program::DType dtype,
+                                   int copies_now, bool reads) {
+  const bool rounds = reads && key.kind == tensors::StorageKind::param &&
+                      dtype != program::DType::f32 &&
+                      reader.dtype_of(key.kind, key.tensor) == program::DType::f32;
+  if (!rounds) return tensor_for(reader, key, spec, dtype, copies_now);
+  const auto whole = tensor_for(reader, key, spec, program::DType::f32, copies_now);
+  const auto elements = static_cast<std::int64_t>(whole.size() / sizeof(float));
+  std::vector<std::byte> out(static_cast<std::size_t>(elements * size_of(dtype)));
+  store_f32(reinterpret_cast<const float*>(whole.data()), elements, out.data(), dtype, 0);
+  return out;
 }
 
 /// Throws InputError when the moments are of another optimizer than the job's: SGD's momentum is
@@ -127,6 +145,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
       specs[spec.name] = {&spec, group};
   // The last tensor read: consecutive parts often belong to one tensor.
   std::pair<tensors::PartKey, std::vector<std::byte>> last;
+  program::DType last_type = program::DType::f32;
   for (const tensors::TensorPart& part : parts_of(c.linked, c.model, executor.maps(), c.rank)) {
     const program::DType dtype = executor.role().storages[part.storage].dtype;
     const auto spec = specs.find(part.key.tensor);
@@ -140,7 +159,8 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
     tensors::PartKey whole = part.key;
     if (left(job::LeftState::versions)) whole.age = 1;
     whole.tp_rank = whole.begin = whole.end = 0;
-    if (last.first != whole || last.second.empty()) {
+    if (last.first != whole || last_type != dtype || last.second.empty()) {
+      last_type = dtype;
       const int copies =
           known && part.key.kind == tensors::StorageKind::residual
               ? residual_place(c.linked, executor.maps(), c.rank, spec->second.group).count
@@ -150,8 +170,9 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
       slowed(
           options.slowdown,
           [&] {
-            last = {whole, tensor_for(reader, whole, known ? spec->second.tensor : nullptr, dtype,
-                                      copies)};
+            last = {whole,
+                    rounded_for(reader, whole, known ? spec->second.tensor : nullptr, dtype, copies,
+                                !executor.maps()[c.rank].storages[part.storage].updated)};
           },
           options.alive);
     }

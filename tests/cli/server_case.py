@@ -7,7 +7,8 @@ from cli_test_case import PATIENCE
 from cli_test_train_data import TWO_NODES
 from recovery_case import RecoveryCase
 
-METHODS = ("ps-sync", "ps-ssp", "ps-async")
+ASYNCHRONOUS = ("ps-async", "byteps-async")
+METHODS = ("ps-sync", "ps-ssp", *ASYNCHRONOUS)
 STEPS = 40
 
 
@@ -29,7 +30,7 @@ class ServerCase(RecoveryCase):
             "train.global_batch": 12,
             "train.steps": STEPS,
             # With larger steps, losses of asynchronous workers jump now and then.
-            "train.lr": 3e-4 if method == "ps-async" else 1e-3,
+            "train.lr": 3e-4 if method in ASYNCHRONOUS else 1e-3,
             "checkpoint.kind": "sharded",
         }
 

@@ -133,6 +133,41 @@ class BytePs(RecoveryCase):
         by_priority = self.on_machines(**keys, **{"method.credit": 4})["step_time_s"]["mean"]
         self.assertLess(by_priority, 0.99 * plain)
 
+    def test_asynchronous_workers_wait_for_nobody(self):
+        slow = {"disturb.stragglers": "[{rank = 0, factor = 8}]", "method.servers": 2, "train.global_batch": 32}
+        slow |= {"cluster.devices": '["GPU", "CPU"]', "cluster.world_size": 6}
+        waiting = self.on_machines(**slow, **{"method.local_ranks": 1})
+        free = self.on_machines(**slow, **{"method.name": "byteps-async"})
+        # In the time of a step of the slow one of four workers, the others take eight each.
+        self.assertGreater(free["samples_per_s"], 3 * waiting["samples_per_s"])
+
+    def test_asynchronous_workers_really_run_and_go_on(self):
+        keys = {"method.name": "byteps-async", "train.save_every": 6, "method.precision": "bf16", "train.global_batch": 12}
+        keys |= {"train.lr": 3e-4, "train.schedule": "constant", "train.warmup_steps": 0, "method.local_ranks": "", "method.bucket": ""}
+
+        def resumed(workers, **more):
+            more = self.KEYS | keys | {"method.dp": workers} | more
+            return self.json("train", self.job(), "--nproc", workers + 2, *sets(more), "--resume")
+
+        alone = {"method.dp": 1, "train.out": str(self.tmp / "alone")}
+        done = self.run_of("train", **keys | alone)
+        # A message of 4 bytes a parameter to the servers and one back, so rank 0 sends half of all bytes.
+        parameters = {one["name"]: one["parameters"] for one in self.json("list", "models")["models"]}["gpt-tiny"]
+        self.assertEqual(self.run_of("simulate", **keys | alone)["bytes_per_step_total"], 2 * 4 * parameters)
+        self.assertEqual(done["bytes_sent_by_rank_0"], 12 * 4 * parameters)
+        # The servers have fp32 weights, which a worker rounds when it goes on.
+        cut = {"train.out": str(self.tmp / "cut")}
+        self.run_of("train", **keys | alone | cut | {"train.steps": 6})
+        self.assertEqual(resumed(1, **cut, **{"train.steps": 12})["last_loss"], done["last_loss"])
+        # Three workers, then two: a checkpoint has the servers' weights once and the moments of each worker.
+        self.run_of("train", **keys | {"method.dp": 3})
+        manifest = json.loads((self.tmp / "run/step-00000012/manifest.json").read_text())
+        parts = {f"{part['kind']}/copy{part['copy']}" for shard in manifest["shards"] for part in shard["parts"]}
+        self.assertEqual(parts, {"param/copy0", *(f"moment{m}/copy{worker}" for m in (1, 2) for worker in range(3))})
+        fewer = resumed(2, **{"train.steps": 14, "train.out": str(self.tmp / "run")})
+        self.assertEqual(fewer["end_step"], 14)
+        self.assertLess(fewer["last_loss"], done["first_loss"])
+
     def test_servers_are_where_the_job_says(self):
         own = self.on_machines(**{"method.servers": 1, "cluster.devices": '["GPU", "node2"]'})
         self.assertEqual(own["rank_to_device"][-1], "node2/gpu0")

@@ -12,9 +12,9 @@ WORKERS, STEPS = 3, 40
 
 
 class ServerStops(RecoveryCase):
-    def keys(self, servers, saving):
+    def keys(self, servers, saving, method="ps-async"):
         return {
-            "method.name": "ps-async",
+            "method.name": method,
             "method.dp": WORKERS,
             "method.servers": servers,
             "train.global_batch": 12,
@@ -60,15 +60,16 @@ class ServerStops(RecoveryCase):
         self.assertGreaterEqual(own[1], 2)
 
     def test_at_a_signal_and_on(self):
-        keys = self.keys(3, 7) | {"train.steps": 1000000, "disturb.stragglers": "[{rank = 0, factor = 4}]"}
-        for more in ((), ("--resume",)):
-            with self.start("cut", WORKERS + 3, keys, *more) as child:
-                done = max(self.losses_of("cut"), default=0) if more else 0
-                self.pids_after(child, "cut", done + 10)
-                child.send_signal(signal.SIGINT)
-                text, said = child.communicate(timeout=PATIENCE)
-            self.assertEqual(child.returncode, 128 + signal.SIGINT, said)
-            end = json.loads(text)["end_step"]
-            self.assertGreaterEqual(end, done + 10)
-            self.assertEqual(list(self.losses_of("cut")), list(range(1, end + 1)))
-            self.assertEqual(sum(self.own_steps("cut", end)), WORKERS * end)
+        for method in ("ps-async", "byteps-async"):
+            keys = self.keys(3, 7, method) | {"train.steps": 1000000, "disturb.stragglers": "[{rank = 0, factor = 4}]"}
+            for more in ((), ("--resume",)):
+                with self.start(method, WORKERS + 3, keys, *more) as child:
+                    done = max(self.losses_of(method), default=0) if more else 0
+                    self.pids_after(child, method, done + 10)
+                    child.send_signal(signal.SIGINT)
+                    text, said = child.communicate(timeout=PATIENCE)
+                self.assertEqual(child.returncode, 128 + signal.SIGINT, said)
+                end = json.loads(text)["end_step"]
+                self.assertGreaterEqual(end, done + 10)
+                self.assertEqual(list(self.losses_of(method)), list(range(1, end + 1)))
+                self.assertEqual(sum(self.own_steps(method, end)), WORKERS * end)

@@ -14,6 +14,7 @@
 
 #include "runtime/checkpoints/checkpoint.h"
 #include "runtime/checkpoints/run_folder.h"
+#include "tests/runtime/apart.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/training.h"
 
@@ -100,9 +101,12 @@ ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
 ServedRun reference_in_order(const job::Job& job, const std::vector<int>& order) {
   const Data data = data_of(job);
   const int batch = job.plan.schedule.global_batch, length = job.model.seq_len;
+  const bool moves = trains_apart(job);
   ReferenceOptimizer server(job);
+  std::vector<ReferenceOptimizer> own;  // by worker, where workers move weights themselves
   std::vector<reference::Weights> answered;
-  for (int worker = 0; worker < job.plan.mesh.dp; ++worker) answered.push_back(server.copy());
+  for (int worker = 0; worker < job.plan.mesh.dp; ++worker)
+    answered.push_back(server.copy()), own.emplace_back(job);
   ServedRun run;
   run.losses.resize(answered.size());
   for (std::size_t turn = 0; turn < order.size(); ++turn) {
@@ -116,9 +120,19 @@ ServedRun reference_in_order(const job::Job& job, const std::vector<int>& order)
     const at::Tensor own_labels = labels.narrow(0, first, count);
     run.losses[worker].push_back(
         reference::loss_sum(job.model, answered[worker], own_tokens, own_labels).item<double>());
-    server.update(reference::gradients(job.model, answered[worker], own_tokens, own_labels,
-                                       1.0 / static_cast<double>(data.training_labels(step))),
-                  static_cast<std::int64_t>(turn) / job.plan.mesh.dp);
+    const std::int64_t counted =
+        moves ? (own_labels != no_label).sum().item<std::int64_t>() : data.training_labels(step);
+    const reference::Weights gradients = reference::gradients(
+        job.model, answered[worker], own_tokens, own_labels, 1.0 / static_cast<double>(counted));
+    if (moves) {
+      own[worker].set(answered[worker]);
+      own[worker].update(gradients, step);
+      reference::Weights moved = own[worker].copy(), sum = server.copy();
+      for (auto& [name, weight] : sum) weight.add_(moved.at(name) - answered[worker].at(name));
+      server.set(sum);
+    } else {
+      server.update(gradients, static_cast<std::int64_t>(turn) / job.plan.mesh.dp);
+    }
     answered[worker] = server.copy();
   }
   run.weights = server.copy();

@@ -20,7 +20,9 @@ struct ServedRun {
 ServedRun train_in_order(const job::Job& job, const std::vector<int>& order,
                          const std::string& folder);
 /// The same by plain autograd in one process. A worker computes its gradient with the weights of
-/// the last answer that it got; the server applies it to the weights that it has by then.
+/// the last answer that it got; the server applies it to the weights that it has by then. If
+/// workers train apart, each updates that answer by an optimizer of its own, and the server adds
+/// what the update has changed.
 ServedRun reference_in_order(const job::Job& job, const std::vector<int>& order);
 
 }  // namespace rehearse::runtime

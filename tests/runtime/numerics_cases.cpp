@@ -63,7 +63,7 @@ std::vector<NumericsCase> cases_of(const std::string& method) {
     });
   if (can.staleness) add(" staler", [](plan::Plan& p) { p.schedule.staleness = 2; });
   // With several servers, each gets a part of a gradient and may serve the workers in another
-  // order, which a test cannot prescribe. AsynchronousWorkersLearn covers this case.
+  // order, which a test cannot prescribe. The tests of Asynchronous cover this case.
   if (can.servers && !by_arrival) add(" two servers", [](plan::Plan& p) { p.mesh.servers = 2; });
   return cases;
 }

@@ -91,6 +91,7 @@ std::vector<Case> uncontended() {
   add("servers_stale",
       {.method = "ps-ssp", .mesh = {.dp = 1, .servers = 1}, .schedule = {.staleness = 1}});
   add("servers_async", {.method = "ps-async", .mesh = {.dp = 1, .servers = 1}});
+  add("servers_adding", {.method = "byteps-async", .mesh = {.dp = 1, .servers = 2}});
   add("tensor_2", {.method = "megatron",
                    .mesh = {.tp = 2},
                    .exchange = {.collective = program::Algorithm::ring}});

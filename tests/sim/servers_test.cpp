@@ -29,11 +29,14 @@ std::map<Id, int> iterations_of(const Bench& bench, const Times& times) {
 }
 
 TEST(Servers, AsynchronousWorkersDoNotWaitForASlowOne) {
-  const Bench bench(servers("ps-async", 4, 2), switched(6), "gpt-demo");
-  const cluster::Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};
-  const auto run = bench.sim({}, slow, 30);
-  const auto iterations = iterations_of(bench, run.times);
-  for (const Id worker : {1U, 2U, 3U}) EXPECT_GE(iterations.at(worker), 3 * iterations.at(0));
+  for (const char* method : {"ps-async", "byteps-async"}) {
+    const Bench bench(servers(method, 4, 2), switched(6), "gpt-demo");
+    const cluster::Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};
+    const auto run = bench.sim({}, slow, 30);
+    const auto iterations = iterations_of(bench, run.times);
+    for (const Id worker : {1U, 2U, 3U})
+      EXPECT_GE(iterations.at(worker), 3 * iterations.at(0)) << method;
+  }
 }
 
 TEST(Servers, SynchronousWorkersDo) {
@@ -97,7 +100,7 @@ TEST(Servers, AddAtTheRateOfTheirMemory) {
 
 TEST(Servers, TheSameSeedGivesTheSameBytes) {
   const cluster::Disturbance jitter = {.seed = 5, .compute_sigma = 0.2, .link_sigma = 0.2};
-  for (const char* method : {"ps-sync", "ps-ssp", "ps-async"}) {
+  for (const char* method : {"ps-sync", "ps-ssp", "ps-async", "byteps-async"}) {
     const Bench bench(servers(method, 4, 2, std::string(method) == "ps-ssp" ? 1 : 0), switched(6));
     EXPECT_EQ(bench.sim({}, jitter).raw, bench.sim({}, jitter).raw) << method;
   }

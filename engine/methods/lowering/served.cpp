@@ -72,6 +72,23 @@ LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& mode
   return {std::move(program)};
 }
 
+double bucket_of_server(const plan::Plan& plan, const model::ModelSpec& model) {
+  return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.mesh.servers;
+}
+
+void put_to_server(Stage& stage, int server, program::Ref what, int shift) {
+  const std::string name = on_server("push", server);
+  const Id mailbox = channel(stage.program(), name, {}, program::Match::mailbox);
+  stage.role().op(name, program::Put{.channel = mailbox, .peer = static_cast<Id>(1 + server)},
+                  {what}, shift);
+}
+
+void take_answer(Stage& stage, int server, program::Ref into, int shift) {
+  const std::string name = on_server("pull", server);
+  const Id mailbox = channel(stage.program(), name, {}, program::Match::mailbox);
+  stage.role().op(name, program::Take{.channel = mailbox}, {into}, shift);
+}
+
 void needs_server(const plan::Plan& plan) {
   if (plan.mesh.servers < 1)
     refuse("servers", std::to_string(plan.mesh.servers),

@@ -45,6 +45,27 @@ LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& mode
                             const GradientSync& sync,
                             void (*serve)(Server&, const std::vector<Bucket>&));
 
+// A server that serves each worker as its message arrives (mailboxes). A mailbox does not say which
+// bucket arrives, so there is one bucket for each server.
+
+/// Bytes of such a bucket's gradients.
+double bucket_of_server(const plan::Plan& plan, const model::ModelSpec& model);
+/// A worker sends `what` to a server, and takes the server's answer into `into`.
+void put_to_server(Stage& stage, int server, program::Ref what, int shift);
+void take_answer(Stage& stage, int server, program::Ref into, int shift);
+/// A server takes a message of each worker into `into`. After each it does what `apply` adds, given
+/// the age of its state before, and answers the sender with `answer`.
+template <class Apply>
+void serve_by_arrival(Server& server, program::Ref into, program::Ref answer, Apply apply) {
+  const Id push = channel(server.program, on_server("push", server.index)),
+           pull = channel(server.program, on_server("pull", server.index));
+  for (int message = 0; message < server.plan.mesh.dp; ++message) {
+    server.role.op("compute", program::Take{.channel = push}, {into});
+    apply(message == 0 ? 1 : 0);
+    server.role.op("compute", program::Put{.channel = pull, .peer = 0, .reply = push}, {answer});
+  }
+}
+
 /// Throws Refused when the plan has no server.
 void needs_server(const plan::Plan& plan);
 

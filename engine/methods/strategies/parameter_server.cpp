@@ -63,21 +63,13 @@ class Served : public Replicated {
 class ServedAtOnce final : public Served {
   bool workers_run_free() const override { return true; }
   double bucket_bytes(const plan::Plan& plan, const model::ModelSpec& model) const override {
-    // One bucket per server, because a mailbox does not say which bucket arrives.
-    return static_cast<double>(parameters_of(model) * size_of(plan.precision)) / plan.mesh.servers;
+    return bucket_of_server(plan, model);
   }
   void push(Stage& stage, program::Ref grad, int server, int shift) const override {
-    stage.role().op(on_server("push", server),
-                    program::Put{.channel = channel(stage.program(), on_server("push", server), {},
-                                                    program::Match::mailbox),
-                                 .peer = static_cast<Id>(1 + server)},
-                    {grad}, shift);
+    put_to_server(stage, server, grad, shift);
   }
   void pull(Stage& stage, program::Ref weights, int server, int shift) const override {
-    stage.role().op(on_server("pull", server),
-                    program::Take{.channel = channel(stage.program(), on_server("pull", server), {},
-                                                     program::Match::mailbox)},
-                    {weights}, shift);
+    take_answer(stage, server, weights, shift);
   }
 };
 
@@ -120,14 +112,9 @@ void serve(Server& server, const std::vector<Bucket>& buckets) {
                        weights =
                            ref(shard.views.weight, program::Slot::source, program::Mode::read);
     if constexpr (AtOnce) {
-      const Id push = channel(server.program, on_server("push", server.index)),
-               pull = channel(server.program, on_server("pull", server.index));
-      for (int contribution = 0; contribution < plan.mesh.dp; ++contribution) {
-        role.op("compute", program::Take{.channel = push}, {grads});
-        // The first update of a step starts from the state of the step before.
-        optimizer.update(shard, weights, grads, 0, contribution == 0 ? 1 : 0);
-        role.op("compute", program::Put{.channel = pull, .peer = 0, .reply = push}, {weights});
-      }
+      // The first update of a step starts from the state of the step before.
+      serve_by_arrival(server, grads, weights,
+                       [&](int age) { optimizer.update(shard, weights, grads, 0, age); });
     } else {
       const auto meet = [&](program::Move move) {
         return star(server.program, plan, move, server.index, server.kinds);

@@ -248,7 +248,7 @@ TEST(Job, NamesThatAreNotKnown) {
   EXPECT_THAT(
       error_of({"method.name=zero4"}),
       StartsWith("--set method.name=zero4: key \"method.name\": unknown method \"zero4\", did "
-                 "you mean \"zero1\"?; known: 1f1b, adaptive, byteps, d-psgd, ddp,"));
+                 "you mean \"zero1\"?; known: 1f1b, adaptive, byteps, byteps-async, d-psgd, ddp,"));
 }
 
 TEST(Job, UnknownKeysAndWrongUnits) {

@@ -88,11 +88,11 @@ std::string steps_of(const job::Job& job, const link::LinkedProgram& linked,
 }
 
 /// Trains with two workers, of which the first is slow.
-void expect_all_go_on(int servers) {
+void expect_all_go_on(const char* method, int servers) {
   ScratchFolder data, out;
   write_training_data(data);
-  const job::Job job = conformance_job(
-      {.method = "ps-async", .mesh = {.dp = 2, .servers = servers}}, data.path(), 12);
+  const job::Job job =
+      conformance_job({.method = method, .mesh = {.dp = 2, .servers = servers}}, data.path(), 12);
   const link::LinkedProgram linked = link::link(program_of(job));
   Pace pace;
   const std::vector<Outcome> outcomes = run_ranks(2 + servers, [&](const Environment& environment) {
@@ -118,7 +118,8 @@ void expect_all_go_on(int servers) {
 
 TEST(FreeRunning, WorkersGoOnWithTheirOwnNextBatch) {
   at::set_num_threads(1);
-  for (const int servers : {1, 2, 3}) expect_all_go_on(servers);
+  for (const int servers : {1, 2, 3}) expect_all_go_on("ps-async", servers);
+  expect_all_go_on("byteps-async", 2);
 }
 
 }  // namespace

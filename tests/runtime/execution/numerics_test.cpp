@@ -374,11 +374,13 @@ TEST(Numerics, RoomForGatheredLogitsChangesNoLoss) {
   EXPECT_EQ(gathered.validation_loss, divided.validation_loss);
 }
 
-TEST(Numerics, AsynchronousWorkersLearn) {
+class Asynchronous : public testing::TestWithParam<const char*> {};
+
+TEST_P(Asynchronous, WorkersOfSeveralServersLearn) {
   ScratchFolder data, out;
   write_data(data);
   job::Job job = small_job(
-      {.method = "ps-async", .mesh = {.dp = 2, .servers = 2}, .optimizer = plan::Optimizer::sgd},
+      {.method = GetParam(), .mesh = {.dp = 2, .servers = 2}, .optimizer = plan::Optimizer::sgd},
       data.path(), out.path());
   job.train.eval_every = 10;
   const TrainedRun run = train_in_processes(job);
@@ -387,6 +389,7 @@ TEST(Numerics, AsynchronousWorkersLearn) {
   EXPECT_LT(run.losses.back(), 0.98 * run.losses.front());
   EXPECT_LT(run.validation_loss, 0.98 * run.losses.front());
 }
+INSTANTIATE_TEST_SUITE_P(Methods, Asynchronous, testing::Values("ps-async", "byteps-async"));
 
 }  // namespace
 }  // namespace rehearse::runtime
