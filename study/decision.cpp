@@ -15,6 +15,7 @@
 #include "engine/job/plan_file.h"
 #include "engine/methods/strategy.h"
 #include "engine/plan/fields.h"
+#include "study/device_work.h"
 #include "study/load.h"
 #include "study/progress.h"
 #include "study/rescore.h"
@@ -192,14 +193,15 @@ std::string brief(const plan::Decision& d, const job::Job& job) {
       "candidates, {} dry-run; --explain says why\n",
       work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
       planner::summary_of(d.plan), to_text(Seconds(d.seconds)), d.candidates, d.dry_run);
+  out += device_work_text(d.plan, job.model, job.cluster);
   for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
   return out;
 }
 
 std::string explain(const plan::Decision& d, const job::Job& job) {
-  return fmt::format("model         {}\ncluster       {}\n{}",
+  return fmt::format("model         {}\ncluster       {}\n{}{}",
                      work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
-                     planner::explain(d));
+                     planner::explain(d), device_work_text(d.plan, job.model, job.cluster));
 }
 
 }  // namespace rehearse::study

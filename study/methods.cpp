@@ -86,9 +86,8 @@ bool continues(const std::string& part, const MethodChoice& before) {
          (part == "pp" || part == "dp" || part == "cp" || part == "tp");
 }
 
-}  // namespace
-
-std::vector<MethodChoice> parse_methods(const std::string& list) {
+/// As written, with repetitions.
+std::vector<MethodChoice> choices_of(const std::string& list) {
   std::vector<MethodChoice> out;
   if (list == "all") {
     for (const auto& [name, strategy] : methods::strategies())
@@ -125,6 +124,16 @@ std::vector<MethodChoice> parse_methods(const std::string& list) {
     out.push_back(std::move(choice));
   }
   if (out.empty()) throw InputError("--methods: names no method; \"all\" names every one");
+  return out;
+}
+
+}  // namespace
+
+std::vector<MethodChoice> parse_methods(const std::string& list) {
+  std::vector<MethodChoice> out = choices_of(list);
+  for (auto one = out.begin(); one != out.end(); ++one)
+    if (std::ranges::find(out.begin(), one, one->label, &MethodChoice::label) != one)
+      throw InputError(fmt::format("--methods {}: \"{}\" is there twice", list, one->label));
   return out;
 }
 

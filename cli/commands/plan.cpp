@@ -13,6 +13,7 @@
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
 #include "cli/console/python.h"
+#include "cli/console/spawn.h"
 #include "cli/console/teller.h"
 #include "engine/base/files.h"
 #include "study/decision.h"
@@ -49,11 +50,20 @@ void write_report(const Context& context, const Options& options, job::Job job,
   run_report(python, arguments);
 }
 
+/// The command that rehearses a plan that was written: the job's, with the plan for its [method].
+std::string use_of_plan(const Context& context, const Options& options) {
+  std::string out = "rehearse simulate " + quoted(options.job);
+  for (const std::string& one : context.set)
+    if (!one.starts_with("method")) out += " --set " + quoted(one);
+  return out + " --set method= --set " + quoted("method.plan=" + options.output);
+}
+
 int run_plan(const Context& context, const Options& options) {
   if (!options.output.empty()) check_writable("-o", options.output);
   if (!options.report.empty()) check_report(options.report);
   const std::string python = options.report.empty() ? "" : need_python("--report");
   job::Job job = job::load_job_to_plan(options.job, context.set);
+  if (!job.faults.model.empty()) study::failure_model_of(job);  // a plan does not need it
   if (!options.profile.empty()) job.profile = options.profile;
   Teller teller(context);
   const study::PlanFlags flags{
@@ -68,6 +78,8 @@ int run_plan(const Context& context, const Options& options) {
     std::cout << text_of(with_header(context, study::to_json(decision, job)));
   else
     std::cout << (options.explain ? study::explain(decision, job) : study::brief(decision, job));
+  if (!context.json && !options.output.empty())
+    std::cout << "\nrehearse it: " << use_of_plan(context, options) << "\n";
   return good;
 }
 

@@ -42,10 +42,13 @@ program::Program read_program(const Options& options, const std::optional<job::J
   return of_file(options, [&] { return program::parse_program(read_file(options.from)); });
 }
 
-/// Throws InputError when a program from a file computes segments that the job's model does not
-/// have.
-void check_segments(const Options& options, const program::Program& program,
-                    const model::ModelSpec& model) {
+/// Throws InputError when a program from a file is for another number of ranks than the job, or
+/// computes segments that the job's model does not have.
+void check_against(const Options& options, const program::Program& program, const job::Job& job) {
+  const model::ModelSpec& model = job.model;
+  if (const int ranks = job.plan.mesh.world_size(); program.world_size != ranks)
+    throw InputError(fmt::format("--from {}: it is for {} ranks, but {} has {}", options.from,
+                                 program.world_size, options.job, ranks));
   for (const program::Role& role : program.roles)
     for (const program::Op& op : role.ops)
       if (const auto* compute = std::get_if<program::Compute>(&op.work);
@@ -69,7 +72,7 @@ int run_program(const Context& context, const Options& options) {
   program::Program program = read_program(options, job);
   if (!options.output.empty()) write_file(options.output, to_text(program));
   if (options.check) {
-    if (job) check_segments(options, program, job->model);
+    if (job && !options.from.empty()) check_against(options, program, *job);
     const link::LinkedProgram linked = of_file(options, [&] {
       return job ? link::link(std::move(program), job->model) : link::link(std::move(program));
     });

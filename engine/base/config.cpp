@@ -72,6 +72,7 @@ Config Config::parse(const std::string& text, const std::string& file,
     source->root = toml::parse(text, file);
   } catch (const toml::parse_error& e) {
     refuse_measurements(text, file);
+    refuse_other_syntax(text, file);
     throw InputError(fmt::format("{}:{}:{}: not TOML: {}", file, e.source().begin.line,
                                  e.source().begin.column, e.description()));
   }
@@ -145,7 +146,14 @@ InputError Config::missing(const std::string& key) const {
     if (const std::string meant = nearest(name, absent); !meant.empty())
       return unknown(file, name, meant);
   }
-  return error(key, "is required and missing");
+  // A few other keys may be this one under another name.
+  constexpr std::size_t few = 4;
+  std::vector<std::string> others = names();
+  std::erase_if(others, [&](const std::string& one) { return source_->asked.contains(full(one)); });
+  std::string hint;
+  if (!others.empty() && others.size() <= few)
+    hint = fmt::format("; the section has {}", fmt::join(others, ", "));
+  return error(key, "is required and missing" + hint);
 }
 
 std::vector<std::string> Config::names() const {

@@ -34,6 +34,19 @@ std::string nearest_of_size(const std::string& name, std::vector<std::string> kn
   return nearest(name, known);
 }
 
+/// Whether the name could be "owner/model" on the Hugging Face hub.
+bool is_of_hub(const std::string& name) {
+  return std::ranges::count(name, '/') == 1 && name.find_first_of("./") != 0 &&
+         !name.ends_with(".toml") && !name.ends_with(".json");
+}
+
+/// The names that begin with this name: "gpt2" is "gpt2-124m" and "gpt2-1.5b".
+std::string sizes_of(const std::string& name, std::vector<std::string> known) {
+  const std::string begin = folded(name) + "_";
+  std::erase_if(known, [&](const std::string& one) { return !folded(one).starts_with(begin); });
+  return known.empty() ? "" : fmt::format("it comes as {}", fmt::join(known, ", "));
+}
+
 }  // namespace
 
 fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
@@ -77,7 +90,11 @@ fs::path find_data(const std::string& folder, const std::string& name_or_path,
   std::error_code ignored;
   if (name_or_path.ends_with(".toml") || name_or_path.find('/') != std::string::npos) {
     if (!fs::is_regular_file(name_or_path, ignored))
-      throw InputError(fmt::format("{} file \"{}\" does not exist", what, name_or_path));
+      throw InputError(fmt::format("{} file \"{}\" does not exist{}", what, name_or_path,
+                                   what == "model" && is_of_hub(name_or_path)
+                                       ? "; of a model of the Hugging Face hub, download "
+                                         "config.json and give its path"
+                                       : ""));
     return name_or_path;
   }
   fs::path path = data_dir() / folder / (name_or_path + ".toml");
@@ -93,7 +110,8 @@ fs::path find_data(const std::string& folder, const std::string& name_or_path,
   if (known.empty())
     throw InputError(fmt::format("{} \"{}\": no {} in {} (REHEARSE_DATA_DIR says where to look)",
                                  what, name_or_path, folder, data_dir().string()));
-  const std::string note = what == "model" ? model_note(name_or_path) : "";
+  std::string note = what == "model" ? model_note(name_or_path) : "";
+  if (note.empty() && !name_or_path.empty()) note = sizes_of(name_or_path, known);
   const std::string near = note.empty() ? nearest_of_size(name_or_path, known) : "";
   throw InputError(fmt::format(
       "{} \"{}\" is not known{}; {}known: {}; or a path that ends in .toml", what, name_or_path,

@@ -39,6 +39,20 @@ bool is(std::string_view text, const Format& format) {
       format.has, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
+/// Whether the first line that says something is a key of YAML: "model:", "lr: 0.1".
+bool is_yaml(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.empty() || line.starts_with('#') || line == "---") continue;
+    const auto name =
+        line.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+    return name != line.npos && name > 0 && line[name] == ':' &&
+           (name + 1 == line.size() || line[name + 1] == ' ');
+  }
+  return false;
+}
+
 constexpr std::size_t beginning = 1 << 16;
 
 }  // namespace
@@ -53,6 +67,20 @@ void refuse_foreign(std::string_view text, const std::string& file) {
       throw InputError(fmt::format("{}: is {}{}", file, format.note, platform_file));
   if (is(text, {{"chakra", "{"}, ""}) || is(text, {{"COMP_NODE", "{"}, ""}))
     throw InputError(fmt::format("{}: is {}", file, chakra));
+}
+
+void refuse_other_syntax(std::string_view text, const std::string& file) {
+  const char* is = nullptr;
+  const auto first = text.find_first_not_of(" \t\r\n");
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    is = "text in UTF-16; save it as UTF-8";
+  else if (text.starts_with("PK\x03\x04") || text.starts_with("\x1f\x8b"))
+    is = "an archive; unpack it first";
+  else if (first != text.npos && text[first] == '{')
+    is = "JSON; write it as TOML, as in [model] and name = \"gpt2-124m\" below it";
+  else if (is_yaml(text))
+    is = "YAML; write it as TOML, as in [model] and name = \"gpt2-124m\" below it";
+  if (is != nullptr) throw InputError(fmt::format("{}: is {}", file, is));
 }
 
 void refuse_measurements(std::string_view text, const std::string& file) {

@@ -10,5 +10,8 @@ namespace rehearse {
 void refuse_foreign(std::string_view text, const std::string& file);
 /// The same, also for measurements, which only `rehearse calibrate` reads.
 void refuse_measurements(std::string_view text, const std::string& file);
+/// Throws InputError that begins with `file` when the text, which is not TOML, is of another syntax
+/// or encoding that people write such files in.
+void refuse_other_syntax(std::string_view text, const std::string& file);
 
 }  // namespace rehearse

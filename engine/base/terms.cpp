@@ -92,6 +92,12 @@ const std::vector<Term> names = {
     {{"gpus", "num_gpus", "n_gpus", "ngpus", "num_gpu", "nodes", "num_nodes", "nnodes"},
      "ranks are cluster.world_size here, and nodes are part of the cluster's name: "
      "\"dgx-a100:16\" has 16"},
+    {{"gpu", "gpu_type", "device_type", "accelerator"},
+     "devices are those of the platform; cluster.replace puts others in their places: "
+     "[\"H100: H200\"]"},
+    {{"nic", "nic_bandwidth", "network_bandwidth"}, "it is cluster.links.network.bandwidth here"},
+    {{"nvlink_bandwidth"}, "it is cluster.links.nvlink.bandwidth here"},
+    {{"pcie_bandwidth"}, "it is cluster.links.pcie.bandwidth here"},
     {{"fp8", "bf16", "fp16", "dtype", "mixed_precision"}, "it is method.precision here"},
     {{"tf32"}, "it is software.kernels.tf32 here"},
     {{"experts_per_token"}, ranks_of_experts},

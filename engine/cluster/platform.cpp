@@ -61,26 +61,26 @@ double tcp_payload_share(double mtu) {
 /// The changes of a job's links, and which of them met a link.
 class ChangedLinks {
  public:
-  explicit ChangedLinks(const PlatformChanges& changes) : changes_(changes.links) {}
+  explicit ChangedLinks(const PlatformChanges& changes) : changes_(changes) {}
   const LinkChange& of(LinkKind kind) {
     met_.at(static_cast<std::size_t>(kind)) = true;
-    return changes_.at(static_cast<std::size_t>(kind));
+    return changes_.links.at(static_cast<std::size_t>(kind));
   }
-  /// Throws InputError when the job changes links of a kind that the cluster does not have.
+  /// Throws Refused when the job changes links of a kind that the cluster does not have.
   void check(const std::string& cluster) const {
     std::vector<std::string> there;
-    for (std::size_t kind = 0; kind < changes_.size(); ++kind)
+    for (std::size_t kind = 0; kind < met_.size(); ++kind)
       if (met_.at(kind)) there.emplace_back(spellings(LinkKind{}).at(kind));
-    for (std::size_t kind = 0; kind < changes_.size(); ++kind)
-      if (changes_.at(kind).stated() && !met_.at(kind))
-        throw InputError(
-            fmt::format("cluster.links.{}: \"{}\" has no links of this kind; it has {}",
-                        spellings(LinkKind{}).at(kind), cluster,
+    for (std::size_t kind = 0; kind < met_.size(); ++kind)
+      if (changes_.links.at(kind).stated() && !met_.at(kind))
+        refuse_change(
+            changes_, fmt::format("links.{}", spellings(LinkKind{}).at(kind)),
+            fmt::format("\"{}\" has no links of this kind; it has {}", cluster,
                         there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))));
   }
 
  private:
-  const decltype(PlatformChanges::links)& changes_;
+  const PlatformChanges& changes_;
   std::array<bool, std::tuple_size_v<decltype(PlatformChanges::links)>> met_ = {};
 };
 
@@ -180,15 +180,17 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
 
 /// Puts kinds of device in the places of others. A node with other devices has no known price.
 void replace_devices(std::vector<NodeTemplate>& templates, const Replacement& change,
-                     const std::vector<DeviceKind>& table, const std::string& cluster) {
+                     const std::vector<DeviceKind>& table, const PlatformChanges& changes,
+                     const std::string& cluster) {
   std::set<std::string> there;
   for (const NodeTemplate& t : templates) there.insert(t.devices.begin(), t.devices.end());
   if (!there.contains(change.out))
-    throw InputError(fmt::format("cluster.replace: \"{}\" has no device \"{}\"; it has {}", cluster,
-                                 change.out, fmt::join(there, ", ")));
+    refuse_change(changes, "replace",
+                  fmt::format("\"{}\" has no device \"{}\"; it has {}", cluster, change.out,
+                              fmt::join(there, ", ")));
   std::string complaint;
   pick(table, change.in, &complaint);
-  if (!complaint.empty()) throw InputError("cluster.replace: " + complaint);
+  if (!complaint.empty()) refuse_change(changes, "replace", complaint);
   for (NodeTemplate& t : templates) {
     if (std::ranges::find(t.devices, change.out) == t.devices.end()) continue;
     std::ranges::replace(t.devices, change.out, change.in);
@@ -299,7 +301,8 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
 
   std::vector<DeviceKind> table = read_devices(file);
   for (DeviceKind& kind : device_table()) table.push_back(std::move(kind));
-  for (const Replacement& change : changes.devices) replace_devices(templates, change, table, name);
+  for (const Replacement& change : changes.devices)
+    replace_devices(templates, change, table, changes, name);
   std::map<std::string, Id> kinds;
   for (std::size_t i = 0; i < templates.size(); ++i)
     for (const std::string& device : templates[i].devices) {

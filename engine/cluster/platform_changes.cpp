@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/limits.h"
+#include "engine/base/refusal.h"
 
 namespace rehearse::cluster {
 namespace {
@@ -33,9 +34,14 @@ std::vector<Replacement> read_replacements(const Config& c) {
 
 }  // namespace
 
+void refuse_change(const PlatformChanges& changes, const std::string& key, const std::string& why) {
+  throw Refused({"cluster." + key, changes.section.value().error(key, why).what()});
+}
+
 PlatformChanges read_platform_changes(const Config& cluster) {
   PlatformChanges changes{.fabric = read_fabric(cluster.section("fabric")),
-                          .devices = read_replacements(cluster)};
+                          .devices = read_replacements(cluster),
+                          .section = cluster};
   const Config links = cluster.section("links");
   for (std::size_t kind = 0; kind < changes.links.size(); ++kind)
     changes.links.at(kind) = read_link(links.section(spellings(LinkKind{}).at(kind)));

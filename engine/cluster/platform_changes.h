@@ -42,7 +42,12 @@ struct PlatformChanges {
   FabricKeys fabric = {};
   std::array<LinkChange, spellings(LinkKind{}).size()> links = {};  // by LinkKind
   std::vector<Replacement> devices = {};
+  std::optional<Config> section = {};  // that states them; none: nothing is changed
 };
+
+/// Throws Refused, for `key` of the section: the platform cannot have this change.
+[[noreturn]] void refuse_change(const PlatformChanges& changes, const std::string& key,
+                                const std::string& why);
 
 /// Reads the keys of a job's section [cluster]: `fabric`, `links` and `replace`. Throws InputError.
 PlatformChanges read_platform_changes(const Config& cluster);

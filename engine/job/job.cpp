@@ -25,11 +25,13 @@
 namespace rehearse::job {
 namespace {
 
-/// Calls f; adds the place of `key` to an InputError that f throws.
+/// Calls f; adds the place of `key` to an InputError that f throws. A Refused names its own key.
 template <class F>
 auto at_key(const Config& section, const std::string& key, F f) {
   try {
     return f();
+  } catch (const Refused&) {
+    throw;
   } catch (const InputError& e) {
     throw section.error(key, e.what());
   }
@@ -88,6 +90,15 @@ cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int se
   });
   opened.use_library(library);
   return opened;
+}
+
+void check_reserve(const Config& section, Bytes reserve, const cluster::Cluster& cluster) {
+  for (const cluster::DeviceKind& kind : cluster.kinds())
+    if (kind.memory.value > 0 && reserve >= kind.memory)
+      throw section.error("memory_reserve",
+                          fmt::format("{} leaves nothing of the {} of {}; it is what the driver "
+                                      "and libraries take, 1 or 2 GB",
+                                      to_text(reserve), to_text(kind.memory), kind.name));
 }
 
 void check_precision(const Config& section, const plan::Plan& plan,
@@ -303,7 +314,10 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   else
     read_plan(file, keys, job);
   check_library(file, job);
-  if (keys.memory_reserve) job.cluster.reserve_memory(*keys.memory_reserve);
+  if (keys.memory_reserve) {
+    check_reserve(file.section("cluster"), *keys.memory_reserve, job.cluster);
+    job.cluster.reserve_memory(*keys.memory_reserve);
+  }
   cluster::set_prices(job.cluster, file.section("cluster"));
   check_countable(file.section("train"), job);
 

@@ -23,6 +23,21 @@ class Jobs(CliTestCase):
     def test_not_toml(self):
         self.simulate("model.name = \n", "job.toml:1:14: not TOML")
 
+    def test_not_toml_but_something_else(self):
+        toml = TINY.encode()
+        for name, content, says in (
+            ("a.json", b' {"model": {"name": "gpt-tiny"}}', "is JSON; write it as TOML"),
+            ("a.yaml", b"# a job\nmodel:\n  name: gpt-tiny\n", "is YAML; write it as TOML"),
+            ("b.yaml", b"---\nlr: 0.1\n", "is YAML; write it as TOML"),
+            ("u.toml", toml.decode().encode("utf-16"), "is text in UTF-16; save it as UTF-8"),
+            ("z.toml", b"\x1f\x8b\x08\x00" + toml, "is an archive; unpack it first"),
+            ("t.toml", b"model: name\n= 3", "is YAML; write it as TOML"),
+            ("e.toml", b"model.name : 3\n", "e.toml:1:12: not TOML: "),
+        ):
+            with self.subTest(name):
+                (self.tmp / name).write_bytes(content)
+                self.refused("simulate", name, says=[f"rehearse: {name}: {says}" if says.startswith("is") else says], cwd=self.tmp)
+
     def test_unknown_key(self):
         self.simulate(TINY + "train.global_bach = 8\n", "job.toml:6", '"train.global_bach"', "global_batch")
         self.simulate(TINY, "--set metod.pp=2", 'mean "method"?', more=["--set", "metod.pp=2"])
@@ -43,6 +58,11 @@ class Jobs(CliTestCase):
             ("run.toml", two, 'run.toml: key "method.name": is required and missing'),
             ("d2.toml", two + '[methods]\nname = "ddp"\n', 'd2.toml:3: key "methods": unknown; did you mean "method"?'),
             ("d2.toml", '[methods]\nname = "ddp"\n', 'd2.toml:1: key "methods": unknown; did you mean "method"?'),
+            (
+                "d2.toml",
+                '[model]\nname = "gpt-tiny"\n[cluster]\nplatform = "paper"\nranks = 2\n',
+                'd2.toml:3: key "cluster.name": is required and missing; the section has platform, ranks',
+            ),
         ):
             self.job(text, name)
             said = self.refused("simulate", name, cwd=self.tmp)
@@ -52,6 +72,10 @@ class Jobs(CliTestCase):
         self.simulate(self.with_line('method.name = "zero4"'), '"zero4"', "zero3")
         self.simulate(self.with_line('model.name = "gpt2-124"'), "gpt2-124m")
         self.simulate(self.with_line('cluster.name = "papr"'), 'mean "paper"?')
+        self.simulate(self.with_line('model.name = "gpt2"'), '"gpt2" is not known: it comes as gpt2-1.5b, gpt2-124m; known:')
+        self.simulate(self.with_line('model.name = "Llama3"'), "it comes as llama3-405b, llama3-70b, llama3-8b; known:")
+        self.simulate(self.with_line('model.name = "mistralai/Mistral-7B-v0.3"'), "does not exist; of a model of the Hugging Face hub")
+        self.assertNotIn("hub", self.refused("simulate", self.job(self.with_line('model.name = "models/none.toml"'))))
 
     def test_files_of_other_programs(self):
         """They are named, with the way to use them or that there is none."""
@@ -109,6 +133,11 @@ class Jobs(CliTestCase):
                         text = TINY.replace('method.name = "ddp"\n', "") if wanted == "a plan" else TINY
                         self.refused("simulate", self.job(text), "--set", f"{key}={file}", says=words)
 
+    def test_a_reserve_that_leaves_no_memory(self):
+        says = ["cluster.memory_reserve", "966 GB leaves nothing of the 25.8 GB of RTX 4090"]
+        for command in ("simulate", "plan"):
+            self.refused(command, self.job(), "--set", "cluster.name=paper", "--set", "cluster.memory_reserve=900GiB", says=says)
+
     def test_a_failure_model_that_nothing_asks_for(self):
         self.refused("simulate", self.job(), "--set", "faults.model=opt-175", says=['key "faults.model"', "opt-175b"])
 
@@ -150,6 +179,8 @@ class Jobs(CliTestCase):
             ("train.batch_size = 4", "are train.global_batch here"),
             ("train.learning_rate = 4", "it is train.lr here"),
             ("cluster.nodes = 2", '"dgx-a100:16" has 16'),
+            ('cluster.nic = "200Gb/s"', "it is cluster.links.network.bandwidth here"),
+            ('cluster.gpu = "H200"', "cluster.replace puts others in their places"),
             ("method.ep = 2", "expert parallelism are not modelled"),
             ("method.context_parallel = 2", "it is method.cp here"),
         ):

@@ -26,6 +26,10 @@ class Compare(CliTestCase):
         self.assertEqual(lines, ["zero1", "ddp", "1f1b@pp=2,micro_batches=4", self.SERVERS])
         self.assertRegex(table, r"\ncannot run:\n  megatron@tp=3: .*method\.tp.*\n")
 
+    def test_a_row_twice(self):
+        for rows, twice in (("ddp,zero2,ddp", "ddp"), ("1f1b@pp=2,1f1b,1f1b@pp=2", "1f1b@pp=2")):
+            self.refused("compare", self.job(), "--methods", rows, says=[f'--methods {rows}: "{twice}" is there twice'])
+
     def test_methods_that_do_not_fit(self):
         """In brief below the table; with --fit they run with what makes them fit, as they would with these keys in the list."""
         text = 'model.name = "gpt2-1.5b"\ncluster = { name = "paper", world_size = 4 }\nmethod.name = "ddp"\ntrain.global_batch = 4\n'

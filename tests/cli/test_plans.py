@@ -4,6 +4,8 @@ This file writes plans, with their hashes, according to docs/plans.md, independe
 """
 
 import json
+import re
+import shlex
 import tomllib
 
 from cli_test_case import ROOT, CliTestCase
@@ -94,6 +96,45 @@ class MicroBatch(CliTestCase):
         for one, micro_batches in ((free, 1), (stated, 4)):
             plan = one["plan"]
             self.assertEqual((plan["pp"], plan["dp"], plan["tp"], plan["micro_batches"]), (1, 16, 1, micro_batches))
+
+
+MIXED = """model.name = "gpt2-124m"
+cluster.name = "paper"
+method.name = "ddp"
+train.global_batch = 32
+"""
+
+
+class Printed(CliTestCase):
+    def test_the_command_that_rehearses_a_plan_is_printed(self):
+        job = self.job(name="my job's.toml")
+        plan = self.tmp / "the plan.toml"
+        said = self.rehearse(
+            "plan", job, "-o", plan, "--budget", "20", "--no-rescore", "--set", "train.global_batch=8", "--set", "method.tp=1"
+        )
+        command = shlex.split(said.stdout.rsplit("rehearse it: ", 1)[1])
+        self.assertEqual((command[0], command[2]), ("rehearse", str(job)))
+        self.assertIn(" samples of ", self.rehearse(*command[1:], "--fidelity", "analytic").stdout)
+        for flags in (("--json", "-o", plan), ()):
+            self.assertNotIn("rehearse it", self.rehearse("plan", job, "--budget", "20", "--no-rescore", *flags).stdout)
+
+    def test_who_does_what_is_printed_where_devices_differ(self):
+        """The table counts the devices and samples of the plan file."""
+        job, path = self.job(MIXED, "mixed.toml"), self.tmp / "mixed-plan.toml"
+        said = self.rehearse("plan", job, "-o", path, "--budget", "20", "--no-rescore").stdout
+        head, *rows = said.split("\n\n")[1].splitlines()
+        self.assertEqual(head.split(), ["stage", "segments", "devices", "kind", "samples", "of", "a", "micro-batch"])
+        plan = tomllib.loads(path.read_text())["plan"]
+        found = [re.search(r"(\d+)  (RTX 4090|V100 PCIe 32GB) +(\d+)$", row) for row in rows]
+        self.assertEqual(sum(int(row[1]) for row in found), plan["pp"] * plan["dp"] * plan["tp"])
+        self.assertEqual({row[2] for row in found}, {"RTX 4090", "V100 PCIe 32GB"})
+        taken = sum(int(row[1]) * int(row[3]) for row in found) / (plan["pp"] * plan["tp"])
+        self.assertEqual(taken * plan["micro_batches"], plan["global_batch"])
+        for segments in plan["stages"] if plan["pp"] > 1 else ():
+            self.assertIn(segments, said)
+        self.refused("plan", job, "--set", "faults.model=none", says=["faults.model", "none"])
+        alike = self.rehearse("plan", self.job(), "--budget", "20", "--no-rescore", "--set", "method.pp=1").stdout
+        self.assertNotIn("segments", alike)
 
 
 class Planned(CliTestCase):

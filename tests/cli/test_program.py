@@ -28,6 +28,13 @@ class Programs(CliTestCase):
                 self.json("simulate", job, "--fidelity", "analytic")["program_hash"],
             )
 
+    def test_a_program_of_another_job(self):
+        path = self.tmp / "two.program"
+        self.rehearse("program", self.job(TINY), "-o", path)
+        other = self.job(TINY.replace("cluster.world_size = 4", "cluster.world_size = 8"), "eight.toml")
+        says = [f"--from {path}: it is for 4 ranks, but {other} has 8"]
+        self.refused("program", other, "--from", path, "--check", says=says)
+
     def test_check(self):
         out = self.rehearse("program", self.job(PIPELINE), "--check").stdout
         self.assertIn("redundant waits: 0", out)

@@ -63,7 +63,14 @@ class Topologies(CliTestCase):
             for key in ("bandwidth_factor=2", "bandwidth=50Gb/s")
         ]
         self.assertEqual(of_two[0]["step_time_s"], of_two[1]["step_time_s"])
-        self.refused("simulate", job, "--set", "cluster.links.torus.latency=1us", says=["links.torus", "it has network, pcie"], cwd=ROOT)
+        self.refused(
+            "simulate",
+            job,
+            "--set",
+            "cluster.links.torus.latency=1us",
+            says=['1us: key "cluster.links.torus": ', "it has network, pcie"],
+            cwd=ROOT,
+        )
         self.refused("simulate", job, "--set", "cluster.links.nic.latency=1us", says=["cluster.links.nic", "unknown"], cwd=ROOT)
 
     def test_the_line_that_a_method_needs(self):

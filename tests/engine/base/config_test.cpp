@@ -105,7 +105,9 @@ TEST(Config, WrongTypeRangeUnitAndChoiceSayWhatFits) {
 }
 
 TEST(Config, RequiredKeyThatIsMissingOrMisspelt) {
-  EXPECT_EQ(error_of("[method]\npp = 1"),
+  EXPECT_EQ(error_of("[method]\nkind = 1\npp = 1"),
+            "job.toml:1: key \"method.name\": is required and missing; the section has kind, pp");
+  EXPECT_EQ(error_of("[method]\na = 1\nb = 1\nc = 1\nd = 1\npp = 1"),
             "job.toml:1: key \"method.name\": is required and missing");
   EXPECT_EQ(error_of(""), "job.toml: key \"method.name\": is required and missing");
   EXPECT_EQ(error_of("[method]\nnmae = \"ddp\""),

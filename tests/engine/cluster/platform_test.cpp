@@ -98,7 +98,7 @@ TEST(Platform, AJobChangesItsLinks) {
     return test::message_of<InputError>([&] { changed(keys); });
   };
   EXPECT_THAT(error("links.torus.latency = \"1us\""),
-              testing::AllOf(HasSubstr("cluster.links.torus"), HasSubstr("no links of this kind"),
+              testing::AllOf(HasSubstr("key \"links.torus\": "), HasSubstr("no links of this kind"),
                              HasSubstr("it has network, nvlink, pcie")));
   EXPECT_THAT(error("[links.pcie]\nbandwidth = \"1GB/s\"\nbandwidth_factor = 2"),
               testing::AllOf(HasSubstr("pcie.bandwidth_factor"), HasSubstr("leave out one")));
@@ -126,7 +126,7 @@ TEST(Platform, AJobReplacesDevices) {
   };
   EXPECT_THAT(
       error("[\"H100: H200\"]"),
-      HasSubstr("cluster.replace: \"paper\" has no device \"H100\"; it has RTX 4090, V100"));
+      HasSubstr("key \"replace\": \"paper\" has no device \"H100\"; it has RTX 4090, V100"));
   EXPECT_THAT(error("[\"RTX 4090: H20\"]"), HasSubstr("did you mean \"H200\"?"));
   for (const char* text : {"[\"RTX 4090\"]", "[\": H100\"]", "[\"RTX 4090: \"]"})
     EXPECT_THAT(error(text), HasSubstr("as in \"H100: H200\"")) << text;
