@@ -2,10 +2,10 @@
 // steps of its own, with an optimizer of its own, and sends what the step has moved its weights by.
 // A server adds that to its weights at once and answers with them:
 //
-//   worker, compute | forward, backward | next = weights | update of next | next -= weights |
-//   push.s                                                                 | to server s |
-//   server s, compute                                                                | adds |
-//   answers pull.s | weights |
+//   compute  | passes | next = weights | update next | next -= weights |
+//   push.s                                                           to server s
+//   server s                                                                       adds
+//   pull.s                                                                              weights
 //
 // - A worker's gradient is the mean over its own samples, and nobody divides what it sends by the
 //   number of workers: n workers take n steps in the time of one. So Adam moves n times as far as
