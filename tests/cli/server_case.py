@@ -34,6 +34,10 @@ class ServerCase(RecoveryCase):
             "checkpoint.kind": "sharded",
         }
 
+    def server_phase(self, method):
+        """The phase in which a server's state changes. Servers of byteps-async add, and update nothing."""
+        return "exchange" if method == "byteps-async" else "update"
+
     def in_memory(self, kind, policy):
         """Checkpoints that nodes keep, after each step; none on the shared disk."""
         shutil.rmtree(self.memory, ignore_errors=True)

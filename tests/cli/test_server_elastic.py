@@ -16,7 +16,9 @@ class ServerElastic(ServerCase):
             for policy, rank in cases if method == "ps-sync" else cases[1:3]:
                 with self.subTest(method=method, policy=policy, rank=rank):
                     out = f"{method}-{policy}-{rank}"
-                    trace = self.trace({"kind": "rank_dies", "rank": rank, "step": 21, "phase": "update" if rank == 3 else "backward"})
+                    trace = self.trace(
+                        {"kind": "rank_dies", "rank": rank, "step": 21, "phase": self.server_phase(method) if rank == 3 else "backward"}
+                    )
                     one, notes, said = self.survive(out, 4, keys | self.in_memory("sharded", policy), "--faults", trace)
                     # A worker's process takes the place of a lost server.
                     self.assertEqual((notes[0]["died"], notes[0]["ranks"]), ([rank], 3), said)
@@ -33,7 +35,9 @@ class ServerElastic(ServerCase):
             for rank, ranks in ((0, [3, 4]), (3, [4])):
                 with self.subTest(method=method, rank=rank):
                     keys = self.keys(method, 3) | self.in_memory("sharded", "replica")
-                    trace = self.trace({"kind": "rank_dies", "rank": rank, "step": 11, "phase": "update" if rank == 3 else "backward"})
+                    trace = self.trace(
+                        {"kind": "rank_dies", "rank": rank, "step": 11, "phase": self.server_phase(method) if rank == 3 else "backward"}
+                    )
                     one, notes, said = self.survive(f"{method}-{rank}", 4, keys, "--faults", trace)
                     self.assertEqual([n["ranks"] for n in notes], ranks, said)
                     if method == "ps-sync" or rank == 3:

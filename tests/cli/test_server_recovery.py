@@ -19,7 +19,7 @@ class ServerRecovery(ServerCase):
             whole = self.whole(f"whole-{method}", 3, keys)
             # Steps are slow, as those of large models: the copies of a step arrive before the next one ends.
             slow = {"kind": "slows", "rank": 0, "step": 15, "factor": 100.0, "duration": "60s"}
-            trace = self.trace(slow, {"kind": "node_dies", "node": 2, "step": 21, "phase": "update"})
+            trace = self.trace(slow, {"kind": "node_dies", "node": 2, "step": 21, "phase": self.server_phase(method)})
             for policy in ("restart", "spare") if method == "ps-sync" else ("restart",):
                 with self.subTest(method=method, policy=policy):
                     out = f"cut-{method}-{policy}"
