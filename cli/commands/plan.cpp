@@ -63,7 +63,7 @@ int run_plan(const Context& context, const Options& options) {
   if (!options.report.empty()) check_report(options.report);
   const std::string python = options.report.empty() ? "" : need_python("--report");
   job::Job job = job::load_job_to_plan(options.job, context.set);
-  if (!job.faults.model.empty()) study::failure_model_of(job);  // a plan does not need it
+  if (!job.faults.model.empty()) study::failure_model_of(job);  // checked, though no plan reads it
   if (!options.profile.empty()) job.profile = options.profile;
   Teller teller(context);
   const study::PlanFlags flags{

@@ -68,8 +68,7 @@ struct Side {
 bool carry(const Side& from, const Side& to) {
   const auto found = from.known->find(from.key);
   if (found == from.known->end()) return false;
-  // A copy, because `to` may be the same storage.
-  const std::vector<ParamPiece> pieces = found->second.all();
+  const std::vector<ParamPiece> pieces = found->second.all();  // a copy: `to` may be the same
   const std::int64_t length = std::min(from.extent.size(), to.extent.size());
   bool changed = false;
   for (const ParamPiece& piece : pieces) {
@@ -341,8 +340,7 @@ class Mapper {
         if (changes_weights(op) && ref.mode != program::Mode::read) storage.updated = true;
       }
     for (std::size_t s = 0; s < role.storages.size(); ++s) {
-      // A state with parameter pieces but no such slot is a parameter too: only collectives or
-      // servers use it.
+      // A state with pieces but no such slot is a parameter too: collectives or servers use it.
       StorageMap& storage = map.storages[s];
       if (storage.kind == StorageKind::other && !storage.pieces.empty() &&
           role.storages[s].life == program::Life::state)

@@ -24,19 +24,17 @@ class Jobs(CliTestCase):
         self.simulate("model.name = \n", "job.toml:1:14: not TOML")
 
     def test_not_toml_but_something_else(self):
-        toml = TINY.encode()
         for name, content, says in (
-            ("a.json", b' {"model": {"name": "gpt-tiny"}}', "is JSON; write it as TOML"),
-            ("a.yaml", b"# a job\nmodel:\n  name: gpt-tiny\n", "is YAML; write it as TOML"),
-            ("b.yaml", b"---\nlr: 0.1\n", "is YAML; write it as TOML"),
-            ("u.toml", toml.decode().encode("utf-16"), "is text in UTF-16; save it as UTF-8"),
-            ("z.toml", b"\x1f\x8b\x08\x00" + toml, "is an archive; unpack it first"),
-            ("t.toml", b"model: name\n= 3", "is YAML; write it as TOML"),
+            ("a.json", b' {"model": {"name": "gpt-tiny"}}', "a.json: is JSON; write it as TOML"),
+            ("a.yaml", b"# a job\nmodel:\n  name: gpt-tiny\n", "a.yaml: is YAML; write it as TOML"),
+            ("b.yaml", b"---\nlr: 0.1\n", "b.yaml: is YAML; write it as TOML"),
+            ("u.toml", TINY.encode("utf-16"), "u.toml: is text in UTF-16; save it as UTF-8"),
+            ("z.toml", b"\x1f\x8b\x08\x00" + TINY.encode(), "z.toml: is an archive; unpack it first"),
+            ("t.toml", b"model: name\n= 3", "t.toml: is YAML; write it as TOML"),
             ("e.toml", b"model.name : 3\n", "e.toml:1:12: not TOML: "),
         ):
-            with self.subTest(name):
-                (self.tmp / name).write_bytes(content)
-                self.refused("simulate", name, says=[f"rehearse: {name}: {says}" if says.startswith("is") else says], cwd=self.tmp)
+            (self.tmp / name).write_bytes(content)
+            self.refused("simulate", name, says=[f"rehearse: {says}"], cwd=self.tmp)
 
     def test_unknown_key(self):
         self.simulate(TINY + "train.global_bach = 8\n", "job.toml:6", '"train.global_bach"', "global_batch")
@@ -53,16 +51,13 @@ class Jobs(CliTestCase):
     def test_missing_key(self):
         """The file is named once, even with dots in its name, and a misspelt section is named."""
         two = 'model.name = "gpt-tiny"\ncluster.name = "paper"\n'
+        elsewhere = '[model]\nname = "gpt-tiny"\n[cluster]\nplatform = "paper"\nranks = 2\n'
         for name, text, says in (
             ("d2.toml", two, 'd2.toml: key "method.name": is required and missing'),
             ("run.toml", two, 'run.toml: key "method.name": is required and missing'),
             ("d2.toml", two + '[methods]\nname = "ddp"\n', 'd2.toml:3: key "methods": unknown; did you mean "method"?'),
             ("d2.toml", '[methods]\nname = "ddp"\n', 'd2.toml:1: key "methods": unknown; did you mean "method"?'),
-            (
-                "d2.toml",
-                '[model]\nname = "gpt-tiny"\n[cluster]\nplatform = "paper"\nranks = 2\n',
-                'd2.toml:3: key "cluster.name": is required and missing; the section has platform, ranks',
-            ),
+            ("d2.toml", elsewhere, 'd2.toml:3: key "cluster.name": is required and missing; the section has platform, ranks'),
         ):
             self.job(text, name)
             said = self.refused("simulate", name, cwd=self.tmp)
