@@ -47,8 +47,10 @@ class RoundEnds : public execution::TraceSink {
 std::array<double, secure::rounds> ends_of(const link::OrderedProgram& linked, const job::Job& job,
                                            Fidelity fidelity) {
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const costs::Costs costs(linked, job.model, job.cluster, job.plan.placement.rank_to_device,
-                           job.plan.optimizer, nullptr, slow);
+  const costs::Costs costs(linked, job.model, job.cluster,
+                           {.rank_to_device = job.plan.placement.rank_to_device,
+                            .optimizer = job.plan.optimizer,
+                            .slow = slow});
   const cluster::Disturber disturber(job.disturb, linked.program.world_size);
   RoundEnds sink(linked.program);
   if (fidelity == Fidelity::analytic) {

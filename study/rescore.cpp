@@ -34,8 +34,11 @@ std::function<double(const plan::Plan&)> fluid_rescore(const job::Job& job,
       instances += role.ops.size() * role.ranks.size();
     if (instances > most_instances) return std::numeric_limits<double>::quiet_NaN();
     const std::vector<double> slow = link_slowdowns(one.disturb, one.cluster);
-    const costs::Costs costs(linked, one.model, one.cluster, plan.placement.rank_to_device,
-                             plan.optimizer, profile, slow);
+    const costs::Costs costs(linked, one.model, one.cluster,
+                             {.rank_to_device = plan.placement.rank_to_device,
+                              .optimizer = plan.optimizer,
+                              .profile = profile,
+                              .slow = slow});
     sim::SeedOptions options;
     options.seeds = 1;
     options.samples_per_step = plan.schedule.global_batch;

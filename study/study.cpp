@@ -271,8 +271,11 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
       hosted ? *hosted : static_cast<const link::OrderedProgram&>(linked);
   const std::optional<costs::Profile> profile = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const costs::Costs costs(played, job.model, job.cluster, job.plan.placement.rank_to_device,
-                           job.plan.optimizer, profile ? &*profile : nullptr, slow);
+  const costs::Costs costs(played, job.model, job.cluster,
+                           {.rank_to_device = job.plan.placement.rank_to_device,
+                            .optimizer = job.plan.optimizer,
+                            .profile = profile ? &*profile : nullptr,
+                            .slow = slow});
   out.costs_s = watch.lap();
 
   const Runs runs{job,

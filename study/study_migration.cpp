@@ -114,8 +114,11 @@ MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Fid
   const std::optional<costs::Profile> profile = profile_of(job);
   const costs::Profile* measured = profile ? &*profile : nullptr;
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
-  const costs::Costs costs(change.linked, job.model, job.cluster, first.placement.rank_to_device,
-                           job.plan.optimizer, measured, slow);
+  const costs::Costs costs(change.linked, job.model, job.cluster,
+                           {.rank_to_device = first.placement.rank_to_device,
+                            .optimizer = job.plan.optimizer,
+                            .profile = measured,
+                            .slow = slow});
 
   MigrationStudy out{
       .from = first.method,

@@ -354,18 +354,16 @@ struct Costs::Impl {
 };
 
 Costs::Costs(const link::OrderedProgram& linked, const model::ModelSpec& model,
-             const cluster::Cluster& cluster, std::span<const Id> rank_to_device,
-             plan::Optimizer optimizer, const Profile* profile, std::span<const double> slow,
-             CollectivePrices* prices, std::span<const double> pace)
+             const cluster::Cluster& cluster, const Conditions& on)
     : impl_(std::make_unique<Impl>(Impl{linked,
                                         model,
                                         cluster,
-                                        {rank_to_device.begin(), rank_to_device.end()},
-                                        optimizer,
-                                        profile,
-                                        {slow.begin(), slow.end()},
-                                        prices,
-                                        pace})) {
+                                        {on.rank_to_device.begin(), on.rank_to_device.end()},
+                                        on.optimizer,
+                                        on.profile,
+                                        {on.slow.begin(), on.slow.end()},
+                                        on.prices,
+                                        on.pace})) {
   impl_->build();
 }
 Costs::Costs(Costs&&) noexcept = default;

@@ -35,23 +35,29 @@
 
 namespace rehearse::costs {
 
+/// What seconds depend on besides the program, the model and the cluster. Costs copies no more than
+/// `rank_to_device` and `slow`: the rest must outlive it.
+struct Conditions {
+  std::span<const Id> rank_to_device = {};  // [rank]; empty: rank i is on device i
+  plan::Optimizer optimizer = plan::Optimizer::adamw;
+  const Profile* profile = nullptr;  // null: the device table decides alone
+  /// [link] factor on the time of its bytes (cluster::link_slowdowns); empty: 1.
+  std::span<const double> slow = {};
+  /// Null, or made for this cluster and these slow links. With it, collectives are looked up there,
+  /// and bytes_sent and link_bytes omit them. For searches.
+  CollectivePrices* prices = nullptr;
+  /// [rank] factor on the time of local work (cluster::rank_slowdowns); empty: 1. For searches:
+  /// executors apply disturbances to undisturbed costs themselves.
+  std::span<const double> pace = {};
+};
+
 /// Seconds and bytes of every op of a linked program. A place is a rank's index in its role.
 class Costs {
  public:
-  /// `rank_to_device`: [rank]; empty: rank i is on device i.
-  /// `profile`: null: the device table decides alone.
-  /// `slow`: [link] factor on the time of its bytes (cluster::link_slowdowns); empty: 1.
-  /// `prices`: null, or made for this cluster and these slow links. With it, collectives are looked
-  /// up there, and bytes_sent and link_bytes omit them. For searches.
-  /// `pace`: [rank] factor on the time of local work (cluster::rank_slowdowns); empty: 1. For
-  /// searches: executors apply disturbances to undisturbed costs themselves.
   /// Throws InputError when there are more ranks than devices, a device is named twice on a cluster
   /// without shared cores, or a device lacks the program's dtype.
   Costs(const link::OrderedProgram& linked, const model::ModelSpec& model,
-        const cluster::Cluster& cluster, std::span<const Id> rank_to_device,
-        plan::Optimizer optimizer = plan::Optimizer::adamw, const Profile* profile = nullptr,
-        std::span<const double> slow = {}, CollectivePrices* prices = nullptr,
-        std::span<const double> pace = {});
+        const cluster::Cluster& cluster, const Conditions& on = {});
   Costs(Costs&&) noexcept;
   ~Costs();
 

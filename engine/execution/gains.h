@@ -18,14 +18,19 @@ namespace rehearse::execution {
 struct Pricing {
   const model::ModelSpec& model;
   const cluster::Cluster& cluster;
-  std::vector<Id> rank_to_device = {};  // this and the rest: as for costs::Costs
+  std::vector<Id> rank_to_device = {};  // this and the rest: as in costs::Conditions
   plan::Optimizer optimizer = plan::Optimizer::adamw;
   const costs::Profile* profile = nullptr;
   std::vector<double> slow = {};
   std::vector<double> pace = {};
 
   costs::Costs costs(const link::OrderedProgram& linked) const {
-    return {linked, model, cluster, rank_to_device, optimizer, profile, slow, nullptr, pace};
+    return {linked, model, cluster,
+            costs::Conditions{.rank_to_device = rank_to_device,
+                              .optimizer = optimizer,
+                              .profile = profile,
+                              .slow = slow,
+                              .pace = pace}};
   }
 };
 

@@ -35,8 +35,13 @@ link::OrderedProgram Evaluator::ordered(const plan::Plan& plan) {
 }
 
 costs::Costs Evaluator::costs_of(const link::OrderedProgram& linked, const plan::Plan& plan) {
-  return {linked, model_,   cluster_, plan.placement.rank_to_device, plan.optimizer, profile_,
-          slow_,  &prices_, pace_};
+  return {linked, model_, cluster_,
+          costs::Conditions{.rank_to_device = plan.placement.rank_to_device,
+                            .optimizer = plan.optimizer,
+                            .profile = profile_,
+                            .slow = slow_,
+                            .prices = &prices_,
+                            .pace = pace_}};
 }
 
 double Evaluator::seconds(const plan::Plan& plan) {

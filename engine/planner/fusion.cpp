@@ -15,8 +15,10 @@ namespace rehearse::planner {
 std::vector<double> ready_after(const plan::Plan& plan, const model::ModelSpec& model,
                                 const cluster::Cluster& cluster, const costs::Profile* profile) {
   const link::OrderedProgram linked = link::order(methods::compile(plan, model));
-  const costs::Costs costs(linked, model, cluster, plan.placement.rank_to_device, plan.optimizer,
-                           profile);
+  const costs::Costs costs(linked, model, cluster,
+                           {.rank_to_device = plan.placement.rank_to_device,
+                            .optimizer = plan.optimizer,
+                            .profile = profile});
   std::vector<double> out(model.segments.size(), -1);
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const program::Role& role = linked.program.roles[r];

@@ -26,8 +26,10 @@ std::vector<Way> ways_of(const plan::Plan& plan, const model::ModelSpec& model,
                          const cluster::Cluster& cluster, const costs::Profile* profile,
                          std::size_t partitions) {
   const link::OrderedProgram linked = link::order(methods::compile(plan, model));
-  const costs::Costs costs(linked, model, cluster, plan.placement.rank_to_device, plan.optimizer,
-                           profile);
+  const costs::Costs costs(linked, model, cluster,
+                           {.rank_to_device = plan.placement.rank_to_device,
+                            .optimizer = plan.optimizer,
+                            .profile = profile});
   const program::Role& worker = linked.program.roles[0];
   const auto locals = static_cast<Id>(plan.exchange.machines.local_ranks.value_or(1));
   std::vector<Hop> hops;

@@ -95,8 +95,11 @@ std::vector<double> busy_ranks(const job::Job& job, const costs::Profile* profil
   const link::OrderedProgram linked = link::order(methods::compile(plan, job.model));
   const std::size_t ranks = plan.placement.rank_to_device.size();
   const std::vector<double> pace = rank_slowdowns(job.disturb, ranks);
-  const costs::Costs costs(linked, job.model, job.cluster, plan.placement.rank_to_device,
-                           plan.optimizer, profile, {}, nullptr, pace);
+  const costs::Costs costs(linked, job.model, job.cluster,
+                           {.rank_to_device = plan.placement.rank_to_device,
+                            .optimizer = plan.optimizer,
+                            .profile = profile,
+                            .pace = pace});
   std::vector<double> out(ranks);
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const program::Role& role = linked.program.roles[r];

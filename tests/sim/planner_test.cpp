@@ -48,8 +48,9 @@ bool fits(const job::Job& job, const plan::Plan& plan) {
 double simulated(const job::Job& job, const plan::Plan& plan, const cluster::Disturbance& disturb,
                  int seeds, execution::Steps steps) {
   const link::LinkedProgram linked = linked_of(job, plan);
-  const costs::Costs costs(linked, job.model, job.cluster, plan.placement.rank_to_device,
-                           plan.optimizer);
+  const costs::Costs costs(
+      linked, job.model, job.cluster,
+      {.rank_to_device = plan.placement.rank_to_device, .optimizer = plan.optimizer});
   SeedOptions options;
   options.seeds = seeds;
   options.samples_per_step = plan.schedule.global_batch;

@@ -87,7 +87,7 @@ struct Bench {
       : model(std::move(spec)),
         cluster(with_library(std::move(on), model.software)),
         linked(link::link(costs::with_host_lane(methods::compile(plan, model), model))),
-        costs(linked, model, cluster, {}, plan::Optimizer::adamw, profile, slow) {}
+        costs(linked, model, cluster, {.profile = profile, .slow = slow}) {}
 
   Times dry(const cluster::Disturbance& disturbance = {}, int steps = 3) const {
     execution::Recording recording;

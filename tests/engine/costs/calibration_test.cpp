@@ -42,8 +42,9 @@ double step_seconds(const std::string& set, const Row& row) {
   const job::Job job = job::read_job(
       Config::load((data_dir() / "validation" / (set + ".toml")).string(), row.overrides));
   const link::LinkedProgram linked = link::link(with_host_lane(job::program_of(job), job.model));
-  const Costs costs(linked, job.model, job.cluster, job.plan.placement.rank_to_device,
-                    job.plan.optimizer);
+  const Costs costs(
+      linked, job.model, job.cluster,
+      {.rank_to_device = job.plan.placement.rank_to_device, .optimizer = job.plan.optimizer});
   const execution::Steps steps{.warm_up = 2, .steady = 3};
   execution::MetricsSink metrics(linked, job.model, job.cluster, costs,
                                  job.plan.schedule.global_batch, steps);

@@ -61,7 +61,7 @@ TEST(Costs, HalvesShareABackwardThatWasMeasuredWhole) {
       if (halves || pass == program::Pass::forward || pass == program::Pass::backward)
         profile.segments.push_back({rig.model.name, model::SegmentKind::mlp, pass, 1,
                                     rig.model.seq_len, 1, program::DType::f32, seconds});
-    const Costs costs(rig.linked, rig.model, rig.cluster, {}, plan::Optimizer::adamw, &profile);
+    const Costs costs(rig.linked, rig.model, rig.cluster, {.profile = &profile});
     const auto seconds = [&](program::Pass pass) {
       const Id role = first_op(rig, 0, model::SegmentKind::mlp, pass) == none ? 1 : 0;
       return costs.seconds(role, first_op(rig, role, model::SegmentKind::mlp, pass), 0);
@@ -133,7 +133,7 @@ TEST(Costs, MeasuredSegmentsAndCollectivesAreUsed) {
   profile.updates = {{plan::Optimizer::adamw, program::DType::f32, 1e-3, 0.5}};
   profile.collectives = {{program::Move::all_reduce, 2, 1, 0.25},
                          {program::Move::all_reduce, 2, 1 << 30, 0.25}};
-  const Costs costs(linked, model, cluster, {}, plan::Optimizer::adamw, &profile);
+  const Costs costs(linked, model, cluster, {.profile = &profile});
   const program::Role& role = linked.program.roles[0];
   int seen[3] = {};
   for (Id o = 0; o < role.ops.size(); ++o) {
@@ -153,7 +153,7 @@ TEST(Costs, MeasuredSegmentsAndCollectivesAreUsed) {
   EXPECT_TRUE(costs.calibrated());
   // Measured with one rank of two threads on the two cores; two such ranks take twice as long.
   profile.ranks = 1, profile.threads_per_rank = 2;
-  const Costs crowded(linked, model, cluster, {}, plan::Optimizer::adamw, &profile);
+  const Costs crowded(linked, model, cluster, {.profile = &profile});
   EXPECT_EQ(crowded.seconds(0, 0, 0), 0.25);
 }
 
@@ -165,7 +165,7 @@ TEST(Costs, TimesCountOnlyOnTheirKindOfDevice) {
   const Profile profile = {
       .updates = {{plan::Optimizer::adamw, program::DType::f32, 0, 0.5, "V100 PCIe 32GB"},
                   {plan::Optimizer::adamw, program::DType::f32, 0, 9, "A100 40GB"}}};
-  const Costs costs(linked, model, cluster, {}, plan::Optimizer::adamw, &profile);
+  const Costs costs(linked, model, cluster, {.profile = &profile});
   const Costs table(linked, model, cluster, {});
   const program::Role& role = linked.program.roles[0];
   int slow = 0;
@@ -197,7 +197,7 @@ TEST(Costs, SendsOfARoleShareLinks) {
     if (tp == 1) plan.placement.rank_to_device = {0, 4};
     const model::ModelSpec model = test::small_model(2);
     const link::LinkedProgram linked = link::link(methods::compile(plan, model));
-    const Costs costs(linked, model, c, plan.placement.rank_to_device);
+    const Costs costs(linked, model, c, {.rank_to_device = plan.placement.rank_to_device});
     int sends = 0;
     for (Id r = 0; r < linked.program.roles.size(); ++r)
       for (Id o = 0; o < linked.program.roles[r].ops.size(); ++o)
@@ -343,7 +343,8 @@ TEST(Costs, RefusesWhatDoesNotFit) {
   const link::LinkedProgram linked =
       link::link(methods::compile(test::plan_of("ddp", 1, 4, 1, 1), model));
   auto message = [&](const cluster::Cluster& cluster, std::vector<Id> devices) {
-    return test::message_of([&] { const Costs costs(linked, model, cluster, devices); });
+    return test::message_of(
+        [&] { const Costs costs(linked, model, cluster, {.rank_to_device = devices}); });
   };
   EXPECT_THAT(message(test::fast(3), {}), testing::HasSubstr("4 ranks do not fit"));
   EXPECT_THAT(message(test::fast(4), {0, 1, 2, 2}), testing::HasSubstr("to two ranks"));

@@ -115,7 +115,7 @@ TEST(Prices, RememberedOnesAreTheSame) {
         link::link(methods::choose_collectives(methods::compile(plan, model), cluster, {}, prices));
     EXPECT_EQ(hash_of(plain.program), hash_of(priced.program));
     const costs::Costs a(plain, model, cluster, {});
-    const costs::Costs b(priced, model, cluster, {}, plan::Optimizer::adamw, nullptr, {}, &prices);
+    const costs::Costs b(priced, model, cluster, {.prices = &prices});
     for (Id r = 0; r < plain.program.roles.size(); ++r)
       for (Id o = 0; o < plain.program.roles[r].ops.size(); ++o)
         for (Id i = 0; i < plain.program.roles[r].ranks.size(); ++i)

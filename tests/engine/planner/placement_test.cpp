@@ -24,7 +24,9 @@ double dry_run_seconds(plan::Plan plan, const model::ModelSpec& model,
                        const cluster::Cluster& cluster) {
   plan = methods::prepare(std::move(plan), model);
   const link::LinkedProgram linked = link::link(methods::compile(plan, model), model);
-  const costs::Costs costs(linked, model, cluster, plan.placement.rank_to_device, plan.optimizer);
+  const costs::Costs costs(
+      linked, model, cluster,
+      {.rank_to_device = plan.placement.rank_to_device, .optimizer = plan.optimizer});
   const cluster::Disturber disturber(cluster::Disturbance{}, linked.program.world_size);
   execution::MetricsSink sink(linked, model, cluster, costs, plan.schedule.global_batch,
                               {.warm_up = 1, .steady = 2});
