@@ -15,6 +15,7 @@
 #include "engine/costs/local_prices.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
+#include "engine/planner/fit.h"
 #include "engine/planner/shares.h"
 
 namespace rehearse::planner {
@@ -33,13 +34,15 @@ constexpr std::array shape_keys{"pp",
                                 "keep_gathered",
                                 "shard_group",
                                 "reshard_group",
+                                "offload",
                                 "bucket"};
 
 class Enumeration {
  public:
-  Enumeration(const job::Job& job, const costs::Profile* profile)
+  Enumeration(const job::Job& job, const costs::Profile* profile, bool save_memory)
       : job_(job),
         profile_(profile),
+        save_memory_(save_memory),
         model_(job.model),
         prices_(job.model, profile),
         pace_(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())) {}
@@ -226,11 +229,11 @@ class Enumeration {
 
   /// All ZeRO levels, recomputation, sequence parallelism and buckets. In a pipeline, levels 2 and
   /// 3 exchange once for each micro-batch, of which pipelines have many: no candidates unless
-  /// stated.
+  /// stated, or to save memory.
   void sharding(plan::Plan plan) {
     const std::string method = plan.method;
     const int able = methods::strategy_named(method).combines.max_zero;
-    const int plain = plan.mesh.pp > 1 ? std::min(able, 1) : able;
+    const int plain = plan.mesh.pp > 1 && !save_memory_ ? std::min(able, 1) : able;
     const methods::Strategy& stated = methods::strategy_named(job_.plan.method);
     const int planned = stated.planned ? stated.combines.max_zero : 0;
     const int most = std::max(planned, states("zero") ? able : plain);
@@ -243,11 +246,13 @@ class Enumeration {
                                          plan.mesh.tp > 1 && model_.seq_len % plan.mesh.tp == 0))
           for (const bool keep :
                flags("keep_gathered", job_.plan.exchange.sharding.keep_gathered, zero == 3))
-            for (const Bytes bucket : buckets(plan)) {
-              plan.schedule.recompute = recompute, plan.mesh.sequence_parallel = sequence;
-              plan.exchange.sharding.keep_gathered = keep, plan.exchange.bucket = bucket;
-              groups(plan);
-            }
+            for (const Bytes bucket : buckets(plan))
+              for (const plan::Offload offload : offloads(method)) {
+                plan.schedule.recompute = recompute, plan.mesh.sequence_parallel = sequence;
+                plan.exchange.sharding.keep_gathered = keep, plan.exchange.bucket = bucket;
+                plan.exchange.offload = offload;
+                groups(plan);
+              }
     }
   }
 
@@ -277,6 +282,15 @@ class Enumeration {
     return {plan::default_bucket, Bytes(5e6), Bytes(100e6)};
   }
 
+  /// Where the optimizer is: as stated; to save memory also on the host.
+  std::vector<plan::Offload> offloads(const std::string& method) const {
+    const plan::Offload stated = job_.plan.exchange.offload;
+    if (states("offload") || !save_memory_ || stated != plan::Offload::none ||
+        !methods::strategy_named(method).combines.offload || !can_offload(job_.cluster))
+      return {stated};
+    return {stated, plan::Offload::optimizer};
+  }
+
   /// Prepares the plan and adds it. Takes its stages from an earlier plan of the same shape.
   void add(const plan::Plan& plan) {
     plan::Plan with_stages = plan;
@@ -291,6 +305,7 @@ class Enumeration {
 
   const job::Job& job_;
   const costs::Profile* profile_;
+  const bool save_memory_;
   const model::ModelSpec& model_;
   costs::LocalPrices prices_;
   std::vector<double> pace_;  // by rank, as in costs::Costs; empty: 1
@@ -302,8 +317,8 @@ class Enumeration {
 
 }  // namespace
 
-Candidates candidates(const job::Job& job, const costs::Profile* profile) {
-  return Enumeration(job, profile).run();
+Candidates candidates(const job::Job& job, const costs::Profile* profile, bool save_memory) {
+  return Enumeration(job, profile, save_memory).run();
 }
 
 std::vector<std::string> stated_choices(const job::Job& job) {

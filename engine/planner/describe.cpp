@@ -46,6 +46,10 @@ std::string groups_text(const plan::Plan& p) {
                      p.exchange.group());
 }
 
+std::string place_of_optimizer(const plan::Plan& p) {
+  return p.exchange.offload == plan::Offload::none ? "on the device" : "on the host";
+}
+
 /// The choices of a decision: name, and the value of a plan as text.
 const std::vector<std::pair<const char*, std::function<std::string(const plan::Plan&)>>>&
 dimensions() {
@@ -67,6 +71,7 @@ dimensions() {
           {"weights kept gathered",
            [](const plan::Plan& p) { return yes_no(p.exchange.sharding.keep_gathered); }},
           {"ZeRO groups", groups_text},
+          {"optimizer", place_of_optimizer},
           {"recomputation", [](const plan::Plan& p) { return yes_no(p.schedule.recompute); }},
           {"sequence parallelism",
            [](const plan::Plan& p) { return yes_no(p.mesh.sequence_parallel); }},
@@ -312,6 +317,8 @@ std::string summary_of(const plan::Plan& plan) {
     parts.push_back(fmt::format("{} pending bucket{}", plan.exchange.sharding.pending_buckets,
                                 plan.exchange.sharding.pending_buckets == 1 ? "" : "s"));
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
+  if (plan.exchange.offload != plan::Offload::none)
+    parts.push_back("optimizer " + place_of_optimizer(plan));
   if (plan.fp8) parts.emplace_back("FP8 products");
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
   if (!plan.master_weights) parts.emplace_back("no fp32 weights");

@@ -103,7 +103,9 @@ std::int64_t least_bytes(const program::Role& role) {
   std::vector<std::size_t> base;  // by storage: the number of its first instance
   std::size_t instances = 0;
   for (const program::Storage& s : role.storages) {
-    base.push_back(s.life == program::Life::value ? instances : not_value);
+    const bool on_device = s.place == program::Place::device;
+    base.push_back(s.life == program::Life::value && on_device ? instances : not_value);
+    if (!on_device) continue;
     const std::int64_t bytes = s.elements * size_of(s.dtype);
     if (s.life == program::Life::value)
       instances += static_cast<std::size_t>(s.indices);
@@ -122,7 +124,7 @@ std::int64_t least_bytes(const program::Role& role) {
     }
   std::vector<std::int64_t> change(role.ops.size() + 1, 0);
   for (Id s = 0; s < role.storages.size(); ++s) {
-    if (role.storages[s].life != program::Life::value) continue;
+    if (base[s] == not_value) continue;
     const std::int64_t bytes = role.storages[s].elements * size_of(role.storages[s].dtype);
     for (int i = 0; i < role.storages[s].indices; ++i)
       if (const auto [first, last] = uses[base[s] + static_cast<std::size_t>(i)]; first != none)

@@ -46,11 +46,12 @@ std::string explain(const plan::Decision& d) {
 
 InputError no_plan(const job::Job& job, const Search& search, const Evaluator& evaluator,
                    const std::string& without_a_key) {
-  const Scored *least = nullptr, *refused = nullptr;
+  const Scored *least = nullptr, *refused = nullptr, *on_host = nullptr;
   const plan::Plan* nearest = nullptr;
   for (std::size_t i = 0; i < search.scored.size(); ++i) {
     const Scored& s = search.scored[i];
     if (s.state == Scored::State::refused && refused == nullptr) refused = &s;
+    if (s.refusal.starts_with("memory of hosts: ") && on_host == nullptr) on_host = &s;
     if (s.state == Scored::State::too_large && (!least || s.memory.share < least->memory.share))
       least = &s, nearest = &search.candidates.plans[i];
   }
@@ -82,9 +83,10 @@ InputError no_plan(const job::Job& job, const Search& search, const Evaluator& e
   const auto needed = static_cast<double>(need.bytes);
   return InputError(fmt::format(
       "no feasible plan of {} on {}{}: memory binds: the smallest of {} candidates needs {} of "
-      "{}'s {}; nearest: {}",
+      "{}'s {}{}; nearest: {}",
       job.model.name, job.cluster.name(), kept, search.scored.size(), bytes(needed), need.kind,
       capacity_text(need.capacity, need.reserve),
+      on_host == nullptr ? "" : ", or, with the optimizer on the host, " + on_host->refusal,
       without_a_key.empty() ? fmt::format("{} with {} of memory a device", summary_of(*nearest),
                                           bytes(needed + static_cast<double>(need.reserve)))
                             : without_a_key));

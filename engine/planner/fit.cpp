@@ -8,6 +8,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
+#include "engine/base/refusal.h"
 #include "engine/base/units.h"
 #include "engine/planner/remedy.h"
 
@@ -114,6 +115,23 @@ std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
         memory.value > 0 && static_cast<double>(bytes) > memory.value)
       return HostNeed{node, bytes, static_cast<std::int64_t>(memory.value)};
   return std::nullopt;
+}
+
+void check_hosts(const link::LinkedProgram& linked, const cluster::Cluster& cluster,
+                 const plan::Plan& plan) {
+  if (const auto host = short_host(linked, cluster, plan))
+    throw Refused({"memory of hosts",
+                   fmt::format("memory of hosts: that of node {} has {}, its ranks need {}",
+                               host->node, text(host->capacity), text(host->need))});
+}
+
+bool can_offload(const cluster::Cluster& cluster) {
+  for (Id node = 0; node < static_cast<Id>(cluster.nodes()); ++node) {
+    const cluster::Host& host = cluster.host_of(node);
+    if (host.link.value == 0 || (host.bandwidth.value == 0 && cluster.shared_cores() == 0))
+      return false;
+  }
+  return true;
 }
 
 std::string parts_text(const link::Parts& parts) {

@@ -43,6 +43,14 @@ struct HostNeed {
 std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
                                    const cluster::Cluster& cluster, const plan::Plan& plan);
 
+/// Whether the platform says what an optimizer on the host needs: how fast each host's memory is,
+/// and its link to the devices.
+bool can_offload(const cluster::Cluster& cluster);
+
+/// Throws Refused, which names the host, where short_host finds one.
+void check_hosts(const link::LinkedProgram& linked, const cluster::Cluster& cluster,
+                 const plan::Plan& plan);
+
 /// "25.8 GB", "25.8 GB less 1.5 GB reserve".
 std::string capacity_text(std::int64_t capacity, std::int64_t reserve);
 

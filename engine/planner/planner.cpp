@@ -40,7 +40,8 @@ int mechanisms(const plan::Plan& plan) {
       std::any_of(plan.exchange.sparse.layers.begin(), plan.exchange.sparse.layers.end(),
                   [](const auto& layer) { return layer.reduction != plan::Reduction::dense; });
   return (plan.mesh.pp > 1) + (plan.mesh.tp > 1) + (plan.schedule.virtual_stages > 1) +
-         plan.exchange.sharding.zero + plan.schedule.recompute + plan.mesh.sequence_parallel +
+         plan.exchange.sharding.zero + (plan.exchange.offload != plan::Offload::none) +
+         plan.schedule.recompute + plan.mesh.sequence_parallel +
          plan.exchange.sharding.keep_gathered + (plan.exchange.group() > 0) +
          !plan.schedule.shares.empty() + sparse + (plan.schedule.micro_batches > 1) +
          !std::is_sorted(plan.placement.rank_to_device.begin(),
@@ -49,11 +50,13 @@ int mechanisms(const plan::Plan& plan) {
 
 class Planner {
  public:
-  Planner(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options)
+  /// `save_memory`: as in candidates().
+  Planner(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
+          bool save_memory = false)
       : job_(job),
         profile_(profile),
         options_(options),
-        scorer_(job, profile, options),
+        scorer_(job, profile, options, save_memory),
         enumerated_(static_cast<Id>(search_.scored.size())) {}
 
   /// False: no plan is feasible.
@@ -325,15 +328,17 @@ class Planner {
 };
 
 /// Searches without each stated key of [method] in turn. Returns "leave out method.KEY: PLAN" for
-/// the first key without which a plan fits; empty: there is none.
+/// the first key without which a plan fits, if need be one that saves memory; empty: there is none.
 std::string feasible_without_a_key(const job::Job& job, const costs::Profile* profile) {
   for (const std::string& key : stated_choices(job)) {
     job::Job freer = job;
     freer.where.erase("method." + key);
     const PlannerOptions one{.budget = most_tried_without_a_key, .finalists = 1};
-    Planner planner(freer, profile, one);
-    if (planner.search())
-      return fmt::format("leave out method.{}: {}", key, summary_of(planner.best()));
+    for (const bool save_memory : {false, true}) {
+      Planner planner(freer, profile, one, save_memory);
+      if (planner.search())
+        return fmt::format("leave out method.{}: {}", key, summary_of(planner.best()));
+    }
   }
   return "";
 }
@@ -345,13 +350,20 @@ plan::Decision decide(const job::Job& job, const costs::Profile* profile,
   // Checkpoints behind training are the same in all plans, and rare.
   job::Job without = job;
   without.plan.checkpoints = {};
-  Planner planner(without, profile, options);
-  if (planner.search()) {
-    plan::Decision decision = planner.decision();
-    decision.plan.checkpoints = job.plan.checkpoints;
-    return decision;
+  for (bool save_memory = false;; save_memory = true) {
+    Planner planner(without, profile, options, save_memory);
+    if (planner.search()) {
+      plan::Decision decision = planner.decision();
+      decision.plan.checkpoints = job.plan.checkpoints;
+      if (save_memory)
+        decision.warnings.emplace_back(
+            "no plan fits that keeps the optimizer on the devices and divides no gradients or "
+            "weights in a pipeline (ZeRO 2, 3); plans that do so to save memory were tried too");
+      return decision;
+    }
+    if (save_memory || !options.save_memory)
+      throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
   }
-  throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
 }
 
 }  // namespace rehearse::planner

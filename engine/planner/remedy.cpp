@@ -107,10 +107,7 @@ std::vector<Change> savings(const Trial& on, const plan::Plan& start, const mode
   if (const auto more = more_micro_batches(on.plan, start, model); !more.empty())
     out.emplace_back(
         [most = more.back()](Trial trial) { return with_micro_batches(std::move(trial), most); });
-  const cluster::Host& host = cluster.host_of(0);
-  const bool known = host.bandwidth.value > 0 || cluster.shared_cores() > 0;
-  if (can.offload && on.plan.exchange.offload == plan::Offload::none && host.link.value > 0 &&
-      known)
+  if (can.offload && on.plan.exchange.offload == plan::Offload::none && can_offload(cluster))
     out.emplace_back(with_offload);
   return out;
 }

@@ -5,15 +5,18 @@
 #include <utility>
 
 #include "engine/cluster/disturbance.h"
+#include "engine/planner/fit.h"
 
 namespace rehearse::planner {
 
-Scorer::Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options)
+Scorer::Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
+               bool save_memory)
     : pace(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
       bounds(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster), pace),
       evaluator(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster), pace),
+      cluster_(job.cluster),
       options_(options) {
-  search.candidates = candidates(job, profile);
+  search.candidates = candidates(job, profile, save_memory);
   search.scored.resize(search.candidates.plans.size());
 }
 
@@ -73,6 +76,7 @@ bool Scorer::links(Id i) {
   attempt(i, [&] {
     const link::LinkedProgram linked = evaluator.link_fully(plan(i));
     good = fits(i, evaluator.memory(linked, plan(i)));
+    check_hosts(linked, cluster_, plan(i));
     at(i).instances = 0;
     for (const program::Role& role : linked.program.roles)
       at(i).instances += role.ops.size() * role.ranks.size();

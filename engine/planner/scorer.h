@@ -14,8 +14,9 @@ namespace rehearse::planner {
 
 class Scorer {
  public:
-  /// The arguments must outlive this object.
-  Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options);
+  /// The first three must outlive this object. `save_memory`: as in candidates().
+  Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
+         bool save_memory);
 
   /// What is known of candidate i.
   Scored& at(Id i) { return search.scored[i]; }
@@ -30,7 +31,7 @@ class Scorer {
   /// Computes the better bound of the time.
   bool bound_well(Id i);
   void score(Id i);
-  /// Links candidate i in full, with race check and memory plan.
+  /// Links candidate i in full, with race check and memory plan, also of the hosts.
   bool links(Id i);
   /// Scores candidate i with PlannerOptions::rescore. False too for NaN: it was not simulated.
   bool simulate(Id i);
@@ -52,6 +53,7 @@ class Scorer {
   /// Notes the candidate's memory need. Returns whether it fits.
   bool fits(Id i, const MemoryNeed& need);
 
+  const cluster::Cluster& cluster_;
   const PlannerOptions& options_;
   std::vector<Id> dry_run_ = {};  // candidates
 };

@@ -67,6 +67,19 @@ class Predicted(CliTestCase):
         for command in ("plan", "simulate", "program"):
             self.refused(command, self.job(text), says=["no feasible plan", "memory binds", "nearest:"])
 
+    def test_optimizer_on_the_host_where_nothing_else_fits(self):
+        base = 'model.name = "llama-7b"\ncluster.name = "workstation-4090"\ntrain = { global_batch = 16, seq_len = 2048 }\n'
+        job = self.job(base + 'method = { name = "adaptive", reduction = "dense", precision = "bf16" }\n')
+        plan = self.tmp / "plan.toml"
+        text = self.rehearse("plan", job, "-o", plan).stdout
+        self.assertIn("optimizer on the host", text)
+        self.assertIn("no plan fits that keeps the optimizer on the devices", text)
+        self.assertIn('offload = "optimizer"', plan.read_text())
+        planned = json.loads(self.rehearse("simulate", job, "--seeds", 1, "--json").stdout)
+        from_file = json.loads(self.rehearse("simulate", self.job(base + f'method.plan = "{plan}"\n', "planned.toml"), "--seeds", 1, "--json").stdout)
+        self.assertEqual(planned["step_time_s"], from_file["step_time_s"])
+        self.refused("plan", job, "--set", "method.offload=none", says=["leave out method.offload: "])
+
     def test_profile_of_another_cluster(self):
         profile = self.tmp / "p.json"
         self.rehearse("profile", "--cluster", "dgx1", "-o", profile)

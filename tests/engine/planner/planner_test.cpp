@@ -49,7 +49,7 @@ TEST(Planner, BoundsAreBelowWhatIsFound) {
   for (const job::Job& job : jobs) {
     Bounds bounds(job.model, job.cluster, nullptr);
     Evaluator evaluator(job.model, job.cluster, nullptr, {});
-    const auto plans = candidates(job, nullptr).plans;
+    const auto plans = candidates(job, nullptr, true).plans;
     ASSERT_GT(plans.size(), 100u);
     for (std::size_t i = 0; i < plans.size(); i += plans.size() / 100) {
       SCOPED_TRACE(summary_of(plans[i]));
@@ -325,6 +325,51 @@ TEST(Planner, NothingFits) {
     EXPECT_NE(text.find("memory"), std::string::npos) << text;
     EXPECT_NE(text.find("nearest"), std::string::npos) << text;
   }
+}
+
+TEST(Planner, SavesMemoryWhereNothingElseFits) {
+  const std::string batch = "train.global_batch = 16\ntrain.seq_len = 2048\n"
+                            "method.precision = \"bf16\"\n";
+  const job::Job job = job_of("llama-7b", "workstation-4090", batch);
+  const plan::Decision d = decide(job, nullptr, {});
+  EXPECT_EQ(d.plan.exchange.offload, plan::Offload::optimizer) << summary_of(d.plan);
+  EXPECT_THAT(summary_of(d.plan), testing::HasSubstr("optimizer on the host"));
+  ASSERT_FALSE(d.warnings.empty());
+  EXPECT_THAT(d.warnings.back(), testing::HasSubstr("no plan fits that keeps the optimizer"));
+  EXPECT_THAT(explain(d), testing::ContainsRegex("on the device +does not fit: needs"));
+  const link::LinkedProgram linked = link::link(methods::compile(d.plan, job.model), job.model);
+  for (const DeviceNeed& need : device_needs(linked, job.cluster, d.plan.placement.rank_to_device))
+    EXPECT_TRUE(need.fits());
+  EXPECT_FALSE(short_host(linked, job.cluster, d.plan));
+
+  const auto refused = [](const job::Job& of, const PlannerOptions& options = {}) {
+    return test::message_of([&] { decide(of, nullptr, options); });
+  };
+  EXPECT_THAT(refused(job, {.save_memory = false}), testing::HasSubstr("memory binds"));
+  EXPECT_THAT(refused(job_of("llama-7b", "workstation-4090", batch + "method.offload = \"none\"")),
+              testing::HasSubstr("leave out method.offload: "));
+  // 14 billion parameters: 12 bytes for each are more than the host has.
+  EXPECT_THAT(refused(job_of("phi3-medium", "workstation-4090", batch)),
+              testing::ContainsRegex("memory of hosts: that of node 0 has 128 GB, its ranks need"));
+}
+
+TEST(Planner, TriesToSaveMemoryOnlyWhereNothingElseFits) {
+  const job::Job job = job_of("gpt-tiny", "dgx1", "train.global_batch = 16");
+  const auto count = [&](bool save_memory, auto uses) {
+    const auto plans = candidates(job, nullptr, save_memory).plans;
+    return std::count_if(plans.begin(), plans.end(), uses);
+  };
+  const auto on_host = [](const plan::Plan& plan) {
+    return plan.exchange.offload == plan::Offload::optimizer;
+  };
+  const auto divides_in_pipeline = [](const plan::Plan& plan) {
+    return plan.mesh.pp > 1 && plan.exchange.sharding.zero > 1;
+  };
+  EXPECT_EQ(count(false, on_host), 0);
+  EXPECT_EQ(count(false, divides_in_pipeline), 0);
+  EXPECT_GT(count(true, on_host), 0);
+  EXPECT_GT(count(true, divides_in_pipeline), 0);
+  EXPECT_TRUE(decide(job, nullptr, {}).warnings.empty());
 }
 
 TEST(Planner, NamesTheKeyWithoutWhichSomethingFits) {
