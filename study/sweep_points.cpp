@@ -35,6 +35,8 @@ class Condition {
     std::istringstream in(text_);
     std::vector<std::string> words;
     for (std::string word; in >> word;) {
+      if (word.size() > 1 && word.front() == '\'' && word.back() == '\'')
+        word = Json(word.substr(1, word.size() - 2)).dump();
       if (word == "or") {
         add(words);
         words.clear();
@@ -170,17 +172,24 @@ class NamedFiles {
   std::map<std::string, std::string> known_ = {};
 };
 
-/// The keys that the choice of a method sets, given what the job of the other axes states.
-std::vector<std::string> method_overrides(const std::string& label, const Config& stated) {
+/// All options of a point with this choice of a method. `set`: those of the sweep and of the other
+/// axes. In front of them, the keys with which the job's own `text` shapes another method get their
+/// defaults; behind them are the method's own.
+std::vector<std::string> with_method(const std::string& label, const std::string& text,
+                                     const std::string& name,
+                                     const std::vector<std::string>& set) {
   const MethodChoice choice = parse_methods(label).front();
-  StatedMethod job{.name = stated.section("method").text("name", "")};
-  for (const Config::Leaf& leaf : stated.leaves()) job.keys.insert(leaf.path);
-  if (job.keys.contains("method.plan"))
-    throw InputError(fmt::format("{}: a job with a plan file (method.plan) has no axis \"methods\"",
-                                 stated.file()));
+  const Config file = Config::parse(text, name), whole = Config::parse(text, name, set);
+  for (const Config::Leaf& leaf : whole.leaves())
+    if (leaf.path == "method.plan")
+      throw InputError(fmt::format(
+          "{}: a job with a plan file (method.plan) has no axis \"methods\"", name));
+  StatedMethod job{.name = whole.section("method").text("name", "")};
+  for (const Config::Leaf& leaf : file.leaves()) job.keys.insert(leaf.path);
   job.shares_by_speed = job.keys.contains("method.shares") &&
-                        stated.section("method").text("shares", "equal") == "speed";
+                        file.section("method").text("shares", "equal") == "speed";
   std::vector<std::string> out = resets_for(choice, job);
+  out.insert(out.end(), set.begin(), set.end());
   out.push_back("method.name=" + choice.method);
   out.insert(out.end(), choice.set.begin(), choice.set.end());
   return out;
@@ -255,13 +264,13 @@ std::vector<Point> points_of(const Sweep& sweep) {
       if (!value.method.empty()) method = value.method;
       if (value.devices > 0) devices = value.devices;
     }
+    if (!method.empty()) set = with_method(method, base, sweep.base.file, set);
     Config job = Config::parse(base, sweep.base.file, set);
-    const auto add = [&](const std::vector<std::string>& more) {
+    if (devices > 0) {
+      const std::vector<std::string> more = resizer->keys_for(job, devices);
       set.insert(set.end(), more.begin(), more.end());
       job = Config::parse(base, sweep.base.file, set);
-    };
-    if (!method.empty()) add(method_overrides(method, job));
-    if (devices > 0) add(resizer->keys_for(job, devices));
+    }
     Values values;
     std::string text, named;  // equal jobs have equal texts
     for (const Config::Leaf& leaf : job.leaves()) {

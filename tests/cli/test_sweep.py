@@ -37,6 +37,19 @@ class Sweep(CliTestCase):
         axes = 'methods = ["ddp", "1f1b@pp=2"]\ntrain.global_batch = [16, 32]'
         self.assertEqual(self.points(axes), [("ddp", 16), ("ddp", 32), ("1f1b@pp=2", 16), ("1f1b@pp=2", 32)])
 
+    def test_axes_and_options_hold_for_every_method(self):
+        job = self.job(TINY + "method.zero = 1\nmethod.micro_batches = 4\n", "own.toml")
+        head = 'job = "own.toml"\nfidelity = "analytic"\nwhere = ["method.micro_batches < 4 or methods == \'ddp\'"]\n[axes]\n'
+        path = self.sweep('methods = ["ddp", "zero2"]\nmethod.micro_batches = [1, 2, 4]', head)
+        for more in ([], ["--set", "method.bucket=1MB"]):
+            points = self.run_sweep(path, *more, folder=f"out{len(more)}")["points"]
+            self.assertEqual(len(points), 5)
+            for point in points:
+                name, number = point["point"].values()
+                keys = [f"method.name={name}", f"method.micro_batches={number}", f"method.zero={dict(ddp=1, zero2=2)[name]}", *more[1:]]
+                one = self.json("simulate", job, "--fidelity", "analytic", *(word for key in keys for word in ("--set", key)))
+                self.assertEqual(point["metrics"]["step_s"], one["step_time_s"]["mean"], (name, number))
+
     def test_ranges(self):
         self.assertEqual(self.points("train.global_batch = { from = 16, to = 64, factor = 2 }"), [(16,), (32,), (64,)])
         self.assertEqual(self.points("disturb.compute_jitter = { from = 0, to = 0.5, steps = 3 }"), [(0,), (0.25,), (0.5,)])
