@@ -13,6 +13,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/foreign.h"
+#include "engine/base/sizes.h"
 #include "engine/base/terms.h"
 
 namespace rehearse {
@@ -38,13 +39,6 @@ std::string nearest_of_size(const std::string& name, std::vector<std::string> kn
 bool is_of_hub(const std::string& name) {
   return std::ranges::count(name, '/') == 1 && name.find_first_of("./") != 0 &&
          !name.ends_with(".toml") && !name.ends_with(".json");
-}
-
-/// The names that begin with this name: "gpt2" is "gpt2-124m" and "gpt2-1.5b".
-std::string sizes_of(const std::string& name, std::vector<std::string> known) {
-  const std::string begin = folded(name) + "_";
-  std::erase_if(known, [&](const std::string& one) { return !folded(one).starts_with(begin); });
-  return known.empty() ? "" : fmt::format("it comes as {}", fmt::join(known, ", "));
 }
 
 }  // namespace
@@ -111,7 +105,7 @@ fs::path find_data(const std::string& folder, const std::string& name_or_path,
     throw InputError(fmt::format("{} \"{}\": no {} in {} (REHEARSE_DATA_DIR says where to look)",
                                  what, name_or_path, folder, data_dir().string()));
   std::string note = what == "model" ? model_note(name_or_path) : "";
-  if (note.empty() && !name_or_path.empty()) note = sizes_of(name_or_path, known);
+  if (note.empty() && !name_or_path.empty()) note = sizes_of({name_or_path}, known);
   const std::string near = note.empty() ? nearest_of_size(name_or_path, known) : "";
   throw InputError(fmt::format(
       "{} \"{}\" is not known{}; {}known: {}; or a path that ends in .toml", what, name_or_path,

@@ -2,9 +2,15 @@
 // programs name them.
 #include "engine/base/terms.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <vector>
+
+#include "engine/base/data_dir.h"
+#include "engine/base/sizes.h"
 
 namespace rehearse {
 namespace {
@@ -12,6 +18,7 @@ namespace {
 struct Term {
   std::vector<std::string_view> words = {};
   const char* note = "";
+  std::vector<std::string> models = {};  // the names of its files without their sizes
 };
 
 constexpr const char* experts =
@@ -35,18 +42,13 @@ const std::vector<Term> families = {
      "its layers differ from BERT's and are not modelled"},
     {{"qwen", "qwen1"},
      "this family's config.json is read from Qwen 2 on: model_type is \"qwen2\", as in Qwen 2.5"},
-    {{"qwen2", "qwen2.5"},
-     "it comes as qwen2-0.5b, qwen2-1.5b, qwen2-7b and qwen2-72b, and Qwen 2.5's config.json is "
-     "read"},
-    {{"qwen3"},
-     "it comes as qwen3-0.6b, qwen3-8b and qwen3-32b, and config.json is read; experts are not "
-     "modelled"},
-    {{"gemma"},
-     "it comes as gemma-2b and gemma-7b, Gemma 2 as gemma2-2b, gemma2-9b and gemma2-27b, Gemma 3 "
-     "as gemma3-1b, gemma3-4b, gemma3-12b and gemma3-27b"},
+    {{"qwen2", "qwen2.5"}, "Qwen 2.5's config.json is read", {"qwen2"}},
+    {{"qwen3"}, "config.json is read; experts are not modelled", {"qwen3"}},
+    {{"gemma"}, "", {"gemma", "gemma2", "gemma3"}},
     {{"gemma3n", "gemma4"}, "its layers differ from Gemma 3's, which is read (\"gemma3_text\")"},
     {{"phi3", "phi3.5", "phi_3", "phi_3.5"},
-     "it comes as phi3-mini and phi3-medium, and config.json is read; experts are not modelled"},
+     "config.json is read; experts are not modelled",
+     {"phi3"}},
     {{"phi4", "phi_4"}, "its config.json is read (\"phi3\")"},
     {{"phi", "phi1", "phi2", "phi_1", "phi_2"},
      "its attention and feed-forward beside each other, with partial rotary embeddings, are not "
@@ -133,11 +135,22 @@ std::string term_note(std::string_view word) {
 std::string model_note(std::string_view name) {
   const std::string wanted = folded(name);
   std::size_t longest = 0;
-  const char* note = "";
+  const Term* found = nullptr;
   for (const Term& term : families)
     for (const std::string_view one : term.words)
-      if (one.size() > longest && begins(wanted, one)) longest = one.size(), note = term.note;
-  return note;
+      if (one.size() > longest && begins(wanted, one)) longest = one.size(), found = &term;
+  if (found == nullptr) return "";
+  const std::string sizes = sizes_of(found->models, data_names("models")), note = found->note;
+  return sizes.empty() || note.empty() ? sizes + note : sizes + "; " + note;
+}
+
+std::string sizes_of(const std::vector<std::string>& names, std::vector<std::string> known) {
+  std::erase_if(known, [&](const std::string& one) {
+    return std::ranges::none_of(names, [&](const std::string& name) {
+      return folded(one).starts_with(folded(name) + "_");
+    });
+  });
+  return known.empty() ? "" : fmt::format("it comes as {}", fmt::join(known, ", "));
 }
 
 }  // namespace rehearse
