@@ -13,7 +13,7 @@
 #include "engine/execution/dry_run.h"
 #include "engine/methods/lowering/secure_round.h"
 #include "engine/methods/lowering/secure_sum.h"
-#include "study/study.h"
+#include "study/runs.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/executor.h"
 #include "sim/processes.h"
@@ -59,18 +59,15 @@ std::array<double, secure::rounds> ends_of(const link::OrderedProgram& linked, c
   }
 #ifdef REHEARSE_HAS_SIM
   const auto simulated = [&](int) {
-    sim::simulate(
-        linked, costs, job.cluster, disturber, 1, sink,
-        {.fidelity = fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid,
-         .slow = slow});
+    sim::simulate(linked, costs, job.cluster, disturber, 1, sink,
+                  {.fidelity = sim_fidelity(fidelity), .slow = slow});
     return std::string(reinterpret_cast<const char*>(sink.ends.data()), sizeof sink.ends);
   };
   std::array<double, secure::rounds> out = {};
   std::memcpy(out.data(), sim::in_processes(1, simulated).front().data(), sizeof out);
   return out;
 #else
-  throw InputError(fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none",
-                               name_of(fidelity)));
+  throw needs_sim(fidelity);
 #endif
 }
 

@@ -47,7 +47,7 @@ std::string name_of_event(const faults::Trace& trace, std::size_t event) {
 }
 
 /// The dry run knows no time on links.
-void check_fidelity(const FaultSubject& s, const faults::Trace& trace) {
+void check_fidelity(const Runs& s, const faults::Trace& trace) {
   if (s.options.fidelity != Fidelity::analytic) return;
   for (std::size_t i = 0; i < trace.events.size(); ++i) {
     const faults::Targets targets = takes(trace.events[i].kind);
@@ -59,26 +59,20 @@ void check_fidelity(const FaultSubject& s, const faults::Trace& trace) {
   }
 }
 
-std::vector<FaultRun> run_analytic(const FaultSubject& s, const faults::Trace* trace,
-                                   int first_traced) {
+std::vector<FaultRun> run_analytic(const Runs& s, const faults::Trace* trace, int first_traced) {
   std::vector<FaultRun> out;
   for (int i = 0; i < s.seeds; ++i) {
-    cluster::Disturbance disturbance = s.job.disturb;
-    disturbance.seed += static_cast<std::uint64_t>(i);
-    const cluster::Disturber disturber(disturbance, s.linked.program.world_size);
     std::optional<execution::FaultReplay> replay;
     if (trace != nullptr)
       replay.emplace(*trace, s.linked.program, s.job.cluster, s.costs.rank_to_device(),
                      detection_of(s.job));
     execution::FaultReplay* const faults = replay ? &*replay : nullptr;
-    execution::StepEnds steps(s.linked, s.options.steps.measured(), s.at_period, faults);
+    execution::StepEnds steps(s.linked, s.options.steps.measured(), s.stopping.at_period, faults);
     std::vector<execution::TraceSink*> sinks{&steps};
-    std::optional<execution::ChromeTrace> chrome;
-    if (i == 0 && trace != nullptr && !s.options.trace.empty())
-      sinks.push_back(&chrome.emplace(s.options.trace, s.linked, s.job.model,
-                                      traced(s.linked, s.options, first_traced)));
+    const auto chrome = trace != nullptr ? trace_writer(s, first_traced, i) : nullptr;
+    if (chrome) sinks.push_back(chrome.get());
     execution::Tee tee(sinks);
-    dry_run(s.linked, s.costs, disturber, s.options.steps.begun(), tee, faults);
+    dry_run(s.linked, s.costs, disturber_of(s, i), s.options.steps.begun(), tee, faults);
     if (chrome) {
       mark_events(*chrome, *faults);
       chrome->close();
@@ -89,32 +83,24 @@ std::vector<FaultRun> run_analytic(const FaultSubject& s, const faults::Trace* t
 }
 
 #ifdef REHEARSE_HAS_SIM
-std::vector<FaultRun> run_simulated(const FaultSubject& s, const faults::Trace* trace,
-                                    int first_traced) {
+std::vector<FaultRun> run_simulated(const Runs& s, const faults::Trace* trace, int first_traced) {
   sim::FaultRunOptions how{.seeds = s.seeds,
                            .steps = s.options.steps.measured(),
                            .ahead = s.options.steps.begun() - s.options.steps.measured(),
-                           .at_period = s.at_period,
+                           .at_period = s.stopping.at_period,
+                           .sim = sim_options(s),
                            .detection = detection_of(s.job)};
-  how.sim = {.fidelity = s.options.fidelity == Fidelity::chunk ? sim::Fidelity::chunk
-                                                               : sim::Fidelity::fluid,
-             .profile = s.profile,
-             .slow = s.slow};
-  if (trace != nullptr && !s.options.trace.empty())
-    how.chrome = [&](int i) -> std::unique_ptr<execution::ChromeTrace> {
-      if (i != 0) return nullptr;
-      return std::make_unique<execution::ChromeTrace>(s.options.trace, s.linked, s.job.model,
-                                                      traced(s.linked, s.options, first_traced));
-    };
+  how.processes.jobs = s.options.jobs;
+  if (trace != nullptr) how.chrome = [&](int i) { return trace_writer(s, first_traced, i); };
   return run_with_faults(s.linked, s.job.cluster, s.costs, s.job.disturb, trace, how);
 }
 #else
-std::vector<FaultRun> run_simulated(const FaultSubject&, const faults::Trace*, int) {
+std::vector<FaultRun> run_simulated(const Runs&, const faults::Trace*, int) {
   return {};  // predict has refused the fidelity
 }
 #endif
 
-std::vector<FaultRun> run(const FaultSubject& s, const faults::Trace* trace, int first_traced) {
+std::vector<FaultRun> run(const Runs& s, const faults::Trace* trace, int first_traced) {
   return s.options.fidelity == Fidelity::analytic ? run_analytic(s, trace, first_traced)
                                                   : run_simulated(s, trace, first_traced);
 }
@@ -250,7 +236,7 @@ double loss_slowdown(const job::Job& job, const faults::Event& event) {
   return 1;
 }
 
-FaultStudy study_faults(const FaultSubject& s, const faults::Trace& trace) {
+FaultStudy study_faults(const Runs& s, const faults::Trace& trace) {
   check_fidelity(s, trace);
   const auto tell = [&](const char* what) {
     if (s.options.progress != nullptr) s.options.progress->say(s.job.plan.method + ": " + what);

@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/costs/costs.h"
 #include "engine/execution/fault_run.h"
 #include "engine/faults/event.h"
 #include "engine/job/job.h"
-#include "study/study.h"
+#include "study/runs.h"
 
 namespace rehearse::study {
 
@@ -51,20 +50,8 @@ struct FaultStudy {
   std::vector<std::string> notes = {};
 };
 
-/// What is run: the program of a study.
-struct FaultSubject {
-  const job::Job& job;
-  const StudyOptions& options;
-  const link::OrderedProgram& linked;
-  const costs::Costs& costs;
-  const costs::Profile* profile = nullptr;
-  const std::vector<double>& slow;
-  int seeds = 1;
-  bool at_period = true;  // steps may repeat
-};
-
 /// Throws InputError when the fidelity cannot replay an event.
-FaultStudy study_faults(const FaultSubject& subject, const faults::Trace& trace);
+FaultStudy study_faults(const Runs& runs, const faults::Trace& trace);
 
 nlohmann::ordered_json to_json(const FaultStudy& faults);
 /// Several lines: the time of all steps, the stop, one line for each event.

@@ -17,7 +17,6 @@
 #include "engine/base/units.h"
 #include "engine/costs/costs.h"
 #include "engine/costs/profile.h"
-#include "engine/execution/chrome_trace.h"
 #include "engine/execution/dry_run.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/fitting.h"
@@ -26,15 +25,13 @@
 #include "study/interval.h"
 #include "study/load.h"
 #include "study/progress.h"
+#include "study/runs.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/run_seeds.h"
 #endif
 
 namespace rehearse::study {
 namespace {
-
-constexpr std::size_t traced_ranks = 64;
-constexpr int traced_steps = 2;
 
 /// Measures wall-clock seconds between calls of lap().
 class Stopwatch {
@@ -69,18 +66,6 @@ execution::Stopping stopping(const job::Job& job, const StudyOptions& options, i
           .least = options.trace.empty() ? 0 : options.steps.warm_up + traced_steps};
 }
 
-/// What the runs of all seeds have in common.
-struct Runs {
-  const job::Job& job;
-  const StudyOptions& options;
-  const link::OrderedProgram& linked;
-  const costs::Costs& costs;
-  const costs::Profile* profile;
-  const std::vector<double>& slow;
-  int seeds;
-  int repetition;  // of the program (saving.h)
-};
-
 void tell(const job::Job& job, const StudyOptions& options, const std::string& what) {
   if (options.progress != nullptr) options.progress->say(job.plan.method + ": " + what);
 }
@@ -94,20 +79,13 @@ std::vector<execution::Metrics> run_analytic(const Runs& runs) {
   const job::Job& job = runs.job;
   const execution::Steps steps = runs.options.steps;
   for (int i = 0; i < runs.seeds; ++i) {
-    cluster::Disturbance disturbance = job.disturb;
-    disturbance.seed += static_cast<std::uint64_t>(i);
-    const cluster::Disturber disturber(disturbance, job.plan.mesh.world_size());
     execution::MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs,
-                                   job.plan.schedule.global_batch, steps,
-                                   stopping(job, runs.options, runs.repetition));
-    std::optional<execution::ChromeTrace> trace;
+                                   job.plan.schedule.global_batch, steps, runs.stopping);
     std::vector<execution::TraceSink*> sinks{&metrics};
-    if (i == 0 && !runs.options.trace.empty())
-      sinks.push_back(
-          &trace.emplace(runs.options.trace, runs.linked, job.model,
-                         traced(runs.linked, runs.options, runs.options.steps.warm_up)));
+    const auto trace = trace_writer(runs, steps.warm_up, i);
+    if (trace) sinks.push_back(trace.get());
     execution::Tee tee(sinks);
-    dry_run(runs.linked, runs.costs, disturber, steps.begun(), tee);
+    dry_run(runs.linked, runs.costs, disturber_of(runs, i), steps.begun(), tee);
     if (trace) trace->close();
     out.push_back(metrics.finish());
     tell(runs, i + 1);
@@ -122,20 +100,11 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
   options.seeds = runs.seeds;
   options.samples_per_step = job.plan.schedule.global_batch;
   options.steps = runs.options.steps;
-  options.stopping = stopping(job, runs.options, runs.repetition);
-  options.sim.fidelity =
-      runs.options.fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid;
-  options.sim.profile = runs.profile;
-  options.sim.slow = runs.slow;
+  options.stopping = runs.stopping;
+  options.sim = sim_options(runs);
   options.processes.jobs = runs.options.jobs;
   options.processes.progress = [&](int done) { tell(runs, done); };
-  if (!runs.options.trace.empty())
-    options.sink = [&](int i) -> std::unique_ptr<execution::TraceSink> {
-      if (i != 0) return nullptr;
-      return std::make_unique<execution::ChromeTrace>(
-          runs.options.trace, runs.linked, job.model,
-          traced(runs.linked, runs.options, runs.options.steps.warm_up));
-    };
+  options.sink = [&](int i) { return trace_writer(runs, runs.options.steps.warm_up, i); };
   std::vector<execution::Metrics> out;
   for (sim::SeedRun& run :
        run_seeds(runs.linked, job.model, job.cluster, runs.costs, job.disturb, options))
@@ -144,8 +113,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
 }
 #else
 std::vector<execution::Metrics> run_simulated(const Runs& runs) {
-  throw InputError(fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none",
-                               name_of(runs.options.fidelity)));
+  throw needs_sim(runs.options.fidelity);
 }
 #endif
 
@@ -235,20 +203,6 @@ std::optional<Cost> cost_of(const Study& study) {
               .per_billion_tokens = 1e9 * per_second / study.summary.tokens_per_s};
 }
 
-execution::TraceSelection traced(const link::OrderedProgram& linked, const StudyOptions& options,
-                                 int first) {
-  execution::TraceSelection out{
-      .first_step = first, .last_step = first + traced_steps - 1, .critical = options.critical};
-  const auto& roles = linked.program.roles;
-  if (linked.role_of.size() <= traced_ranks) return out;
-  const std::size_t each = std::max<std::size_t>(1, traced_ranks / roles.size());
-  for (const program::Role& role : roles)
-    for (std::size_t i = 0; i < std::min(each, role.ranks.size()); ++i)
-      out.ranks.push_back(role.ranks[i]);
-  std::sort(out.ranks.begin(), out.ranks.end());
-  return out;
-}
-
 Study predict(const job::Job& job, const StudyOptions& asked) {
   StudyOptions options = asked;
   Study out;
@@ -257,8 +211,7 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   const link::LinkedProgram linked =
       planner::fitting_program(job, [&] { out.compile_s = watch.lap(); });
   out.link_s = watch.lap();
-  const int repeats = repetition(linked.program);
-  options.steps = whole_repetitions(options.steps, repeats);
+  options.steps = whole_repetitions(options.steps, repetition(linked.program));
   const StudyOptions with_faults = options;
   if (asked.faults) options.trace.clear();  // it shows the run with the events
   // What is predicted: the same program in its last phase, with the host's lane where the host
@@ -285,15 +238,14 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
                   profile ? &*profile : nullptr,
                   slow,
                   random(job.disturb) ? options.seeds : 1,
-                  repeats};
+                  stopping(job, options, repetition(linked.program))};
   tell(runs, 0);
   const std::vector<execution::Metrics> metrics =
       options.fidelity == Fidelity::analytic ? run_analytic(runs) : run_simulated(runs);
   if (asked.faults)
-    out.faults = std::make_shared<FaultStudy>(
-        study_faults({job, with_faults, played, costs, runs.profile, slow, runs.seeds,
-                      stopping(job, options, runs.repetition).at_period},
-                     *asked.faults));
+    out.faults = std::make_shared<FaultStudy>(study_faults(
+        {job, with_faults, played, costs, runs.profile, slow, runs.seeds, runs.stopping},
+        *asked.faults));
   out.run_s = watch.lap();
 
   out.method = job.plan.method;
@@ -307,8 +259,7 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   for (int i = 0; i < runs.seeds; ++i)
     out.seeds.push_back(job.disturb.seed + static_cast<std::uint64_t>(i));
   out.fidelity = options.fidelity;
-  out.steps = {.most = options.steps.measured(),
-               .precision = stopping(job, options, runs.repetition).precision};
+  out.steps = {.most = options.steps.measured(), .precision = runs.stopping.precision};
   for (const execution::Metrics& m : metrics) {
     out.steps.by_seed.push_back(m.steps_run);
     out.steps.period = std::max(out.steps.period, m.period);

@@ -104,10 +104,6 @@ Study predict(const job::Job& job, const StudyOptions& options);
 software::Measured::Job measured_job(const job::Job& job);
 /// Bytes of the device that needs the most.
 std::int64_t peak_memory(const Study& study);
-/// The ranks and steps of the trace file, from a step (from 0) on: all ranks if there are at most
-/// 64, or else the first ranks of each role.
-execution::TraceSelection traced(const link::OrderedProgram& linked, const StudyOptions& options,
-                                 int first_step);
 
 /// Nothing: the rent is not known.
 std::optional<Cost> cost_of(const Study& study);

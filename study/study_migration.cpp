@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "engine/base/errors.h"
-#include "engine/base/names.h"
 #include "engine/base/units.h"
 #include "engine/costs/costs.h"
 #include "engine/costs/profile.h"
@@ -16,6 +15,7 @@
 #include "engine/execution/dry_run.h"
 #include "engine/migration/migration.h"
 #include "study/load.h"
+#include "study/runs.h"
 #ifdef REHEARSE_HAS_SIM
 #include <cstring>
 
@@ -81,9 +81,7 @@ double seconds_of(const link::LinkedProgram& linked, const job::Job& job, const 
     });
 #ifdef REHEARSE_HAS_SIM
   const sim::SimOptions options{
-      .fidelity = fidelity == Fidelity::chunk ? sim::Fidelity::chunk : sim::Fidelity::fluid,
-      .profile = profile,
-      .slow = slow};
+      .fidelity = sim_fidelity(fidelity), .profile = profile, .slow = slow};
   const auto simulated = [&](int) {
     const double seconds = traced([&](execution::TraceSink& sink) {
       return simulate(linked, costs, job.cluster, disturber, 1, sink, options).seconds;
@@ -95,8 +93,7 @@ double seconds_of(const link::LinkedProgram& linked, const job::Job& job, const 
   return seconds;
 #else
   (void)profile, (void)slow;
-  throw InputError(fmt::format("--fidelity {}: this build has no SimGrid; analytic needs none",
-                               name_of(fidelity)));
+  throw needs_sim(fidelity);
 #endif
 }
 
