@@ -1,7 +1,6 @@
 #include "study/calibration.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 
 #include "engine/base/csv.h"
 #include "engine/base/errors.h"
+#include "engine/base/hints.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/calibration/nccl_tests.h"
@@ -60,12 +60,9 @@ std::vector<Candidate> chosen(const std::vector<Candidate>& all,
   std::vector<Candidate> out;
   for (const std::string& key : fit) {
     const auto at = std::find(known.begin(), known.end(), key);
-    if (at == known.end()) {
-      const std::string near = nearest(key, known);
-      throw InputError(fmt::format("--fit: \"{}\" cannot be fitted here; {}these can: {}", key,
-                                   near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
-                                   fmt::join(known, ", ")));
-    }
+    if (at == known.end())
+      throw InputError(fmt::format("--fit: \"{}\" cannot be fitted here; {}", key,
+                                   hint_and_all(key, known, "these can")));
     const Candidate& one = all[std::size_t(at - known.begin())];
     if (std::none_of(out.begin(), out.end(), [&](const Candidate& other) {
           return other.parameter.name == one.parameter.name;

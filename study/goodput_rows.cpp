@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/base/errors.h"
+#include "engine/base/hints.h"
 #include "engine/base/names.h"
 
 namespace rehearse::study {
@@ -20,12 +21,10 @@ std::vector<E> values_of(const std::string& option, const std::string& list, E o
     const std::size_t end = std::min(list.find(',', begin), list.size());
     const std::string name = list.substr(begin, end - begin);
     const auto one = from_name<E>(name);
-    if (!one) {
-      const std::string near = nearest(name, names_of<E>());
+    if (!one)
       throw InputError(fmt::format("{} {}: \"{}\" is not one of {}{}", option, list, name,
                                    fmt::join(names_of<E>(), ", "),
-                                   near.empty() ? "" : "; did you mean \"" + near + "\"?"));
-    }
+                                   did_you_mean(name, names_of<E>())));
     if (std::ranges::find(out, *one) == out.end()) out.push_back(*one);
     begin = end + 1;
   }

@@ -10,6 +10,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/file_kinds.h"
 #include "engine/base/files.h"
+#include "engine/base/hints.h"
 #include "engine/base/limits.h"
 #include "engine/job/job.h"
 #include "study/methods.h"
@@ -65,9 +66,8 @@ class AxisReader {
  private:
   void check_key(const Config& table, const std::string& key, const std::string& name) const {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) return;
-    const std::string near = nearest(name, known_);
     throw table.error(key, fmt::format("{} is no key of a job (docs/job.md){}", name,
-                                       near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+                                       did_you_mean(name, known_)));
   }
 
   void add(const Config& table, const std::string& key, const std::string& name,

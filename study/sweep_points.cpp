@@ -13,6 +13,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/files.h"
 #include "engine/base/fnv.h"
+#include "engine/base/hints.h"
 #include "engine/base/names.h"
 #include "engine/job/identity.h"
 #include "study/methods.h"
@@ -59,11 +60,10 @@ class Condition {
       for (const auto* side : {&one.left, &one.right})
         for (const std::string& word : *side) {
           if (names.contains(word) || !Json::parse(word, nullptr, false).is_discarded()) continue;
-          const std::string near = nearest(word, {names.begin(), names.end()});
           fail(
               fmt::format("\"{}\" is neither an axis nor a key of any point's job{}; a text stands "
                           "in quotes",
-                          word, near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+                          word, did_you_mean(word, {names.begin(), names.end()})));
         }
   }
 

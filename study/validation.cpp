@@ -1,7 +1,6 @@
 #include "study/validation.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "engine/base/csv.h"
 #include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/hints.h"
 #include "engine/base/median.h"
 #include "engine/base/names.h"
 #include "engine/base/units.h"
@@ -94,12 +94,9 @@ std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names
   for (const ValidationSet& set : all) known.push_back(set.name);
   for (const std::string& name : names) {
     const auto at = std::find(known.begin(), known.end(), name);
-    if (at == known.end()) {
-      const std::string near = nearest(name, known);
-      throw InputError(fmt::format("validation set \"{}\" is not known; {}known: {}", name,
-                                   near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
-                                   fmt::join(known, ", ")));
-    }
+    if (at == known.end())
+      throw InputError(
+          fmt::format("validation set \"{}\" is not known; {}", name, hint_and_all(name, known)));
     out.push_back(all[std::size_t(at - known.begin())]);
   }
   return out;

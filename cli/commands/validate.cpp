@@ -11,6 +11,7 @@
 #include "cli/console/python.h"
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
+#include "engine/base/hints.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/table.h"
@@ -89,11 +90,10 @@ void keep_rows(std::vector<study::ValidationSet>& sets, const std::string& name)
     for (const study::ValidationRow& row : set.rows) known.push_back(row.name);
   std::erase_if(sets, [&](study::ValidationSet& set) { return !keep_row(set, name); });
   if (!sets.empty()) return;
-  const std::string near = nearest(name, known);
   throw InputError(
       fmt::format("--row: no set has a row \"{}\"{}; `rehearse validate --rows` lists "
                   "them",
-                  name, near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+                  name, did_you_mean(name, known)));
 }
 
 /// When no row can be predicted, the reason is most likely a wrong --set.

@@ -13,7 +13,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/foreign.h"
-#include "engine/base/sizes.h"
+#include "engine/base/hints.h"
 #include "engine/base/terms.h"
 
 namespace rehearse {

@@ -2,15 +2,12 @@
 // programs name them.
 #include "engine/base/terms.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cctype>
 #include <vector>
 
 #include "engine/base/data_dir.h"
-#include "engine/base/sizes.h"
+#include "engine/base/hints.h"
 
 namespace rehearse {
 namespace {
@@ -142,15 +139,6 @@ std::string model_note(std::string_view name) {
   if (found == nullptr) return "";
   const std::string sizes = sizes_of(found->models, data_names("models")), note = found->note;
   return sizes.empty() || note.empty() ? sizes + note : sizes + "; " + note;
-}
-
-std::string sizes_of(const std::vector<std::string>& names, std::vector<std::string> known) {
-  std::erase_if(known, [&](const std::string& one) {
-    return std::ranges::none_of(names, [&](const std::string& name) {
-      return folded(one).starts_with(folded(name) + "_");
-    });
-  });
-  return known.empty() ? "" : fmt::format("it comes as {}", fmt::join(known, ", "));
 }
 
 }  // namespace rehearse

@@ -1,12 +1,13 @@
 #include "engine/cluster/device_table.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "engine/base/data_dir.h"
+#include "engine/base/hints.h"
 #include "engine/base/limits.h"
 
 namespace rehearse::cluster {
@@ -56,6 +57,12 @@ DeviceKind read_device(const Config& c) {
   return kind;
 }
 
+std::vector<std::string> names_of(const std::vector<DeviceKind>& table) {
+  std::vector<std::string> names;
+  for (const DeviceKind& kind : table) names.push_back(kind.name);
+  return names;
+}
+
 }  // namespace
 
 std::vector<DeviceKind> read_devices(const Config& file) {
@@ -77,33 +84,22 @@ std::vector<DeviceKind> device_table() {
   return out;
 }
 
-const DeviceKind& pick(const std::vector<DeviceKind>& table, const std::string& name,
-                       std::string* complaint) {
-  std::vector<std::string> names;
-  for (const DeviceKind& kind : table) {
-    if (kind.name == name) return kind;
-    names.push_back(kind.name);
-  }
-  const std::string near = nearest(name, names);
-  *complaint = fmt::format("device \"{}\" is not known; {}known: {}", name,
-                           near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
-                           fmt::join(names, ", "));
-  static const DeviceKind nothing;
-  return nothing;
+const DeviceKind* find_kind(const std::vector<DeviceKind>& table, const std::string& name) {
+  const auto found = std::ranges::find(table, name, &DeviceKind::name);
+  return found == table.end() ? nullptr : &*found;
+}
+
+std::string unknown_kind(const std::vector<DeviceKind>& table, const std::string& name) {
+  return fmt::format("device \"{}\" is not known; {}", name, hint_and_all(name, names_of(table)));
 }
 
 DeviceKind load_device(const std::string& name) {
   const std::vector<DeviceKind> table = device_table();
-  std::string complaint;
-  DeviceKind kind = pick(table, name, &complaint);
-  if (!complaint.empty()) throw InputError(complaint);
-  return kind;
+  const DeviceKind* const kind = find_kind(table, name);
+  if (kind == nullptr) throw InputError(unknown_kind(table, name));
+  return *kind;
 }
 
-std::vector<std::string> known_devices() {
-  std::vector<std::string> names;
-  for (const DeviceKind& kind : device_table()) names.push_back(kind.name);
-  return names;
-}
+std::vector<std::string> known_devices() { return names_of(device_table()); }
 
 }  // namespace rehearse::cluster

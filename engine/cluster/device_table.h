@@ -12,9 +12,9 @@ namespace rehearse::cluster {
 std::vector<DeviceKind> read_devices(const Config& file);
 /// All kinds of platforms/devices.toml.
 std::vector<DeviceKind> device_table();
-/// The device kind of this name in the table. If there is none, writes an error message to
-/// `complaint`.
-const DeviceKind& pick(const std::vector<DeviceKind>& table, const std::string& name,
-                       std::string* complaint);
+/// The kind of this name; null: the table has none.
+const DeviceKind* find_kind(const std::vector<DeviceKind>& table, const std::string& name);
+/// What to say of a name that the table does not have: the nearest, and all that it has.
+std::string unknown_kind(const std::vector<DeviceKind>& table, const std::string& name);
 
 }  // namespace rehearse::cluster

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/errors.h"
+#include "engine/base/hints.h"
 
 namespace rehearse::cluster {
 
@@ -77,10 +78,8 @@ std::vector<double> link_slowdowns(const Disturbance& disturbance, const Cluster
     if (found) continue;
     std::vector<std::string> names;
     for (const Link& link : cluster.links()) names.push_back(link.name);
-    const std::string near = nearest(s.link, names);
     throw InputError(fmt::format("disturb.slow_links.link = \"{}\": {} has no such link{}", s.link,
-                                 cluster.name(),
-                                 near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+                                 cluster.name(), did_you_mean(s.link, names)));
   }
   return slow;
 }

@@ -16,6 +16,7 @@
 
 #include "engine/base/data_dir.h"
 #include "engine/base/file_kinds.h"
+#include "engine/base/hints.h"
 #include "engine/base/limits.h"
 #include "engine/cluster/device_table.h"
 #include "engine/cluster/fabric.h"
@@ -112,11 +113,9 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
   const std::set<std::string> parts(t.names.begin() + static_cast<std::ptrdiff_t>(t.devices.size()),
                                     t.names.end());
   for (const std::string& part : c.texts("sums")) {
-    if (!parts.contains(part)) {
-      const std::string near = nearest(part, {parts.begin(), parts.end()});
+    if (!parts.contains(part))
       throw c.error("sums", fmt::format("\"{}\" is not one of the parts{}", part,
-                                        near.empty() ? "" : "; did you mean \"" + near + "\"?"));
-    }
+                                        did_you_mean(part, {parts.begin(), parts.end()})));
     t.sums.insert(part);
   }
   for (const Config& link : c.sections("links")) {
@@ -126,12 +125,9 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
       if (found.empty()) throw link.error(key, fmt::format("\"{}\" matches nothing", pattern));
       if (!pattern.starts_with("fabric"))
         for (const std::string& name : found)
-          if (!known.contains(name)) {
-            const std::string near = nearest(name, t.names);
-            throw link.error(key,
-                             fmt::format("\"{}\" is neither a device, a part nor fabric{}", name,
-                                         near.empty() ? "" : "; did you mean \"" + near + "\"?"));
-          }
+          if (!known.contains(name))
+            throw link.error(key, fmt::format("\"{}\" is neither a device, a part nor fabric{}",
+                                              name, did_you_mean(name, t.names)));
       return found;
     };
     const std::vector<std::string> from = ends("from"), to = ends("to");
@@ -188,9 +184,8 @@ void replace_devices(std::vector<NodeTemplate>& templates, const Replacement& ch
     refuse_change(changes, "replace",
                   fmt::format("\"{}\" has no device \"{}\"; it has {}", cluster, change.out,
                               fmt::join(there, ", ")));
-  std::string complaint;
-  pick(table, change.in, &complaint);
-  if (!complaint.empty()) refuse_change(changes, "replace", complaint);
+  if (find_kind(table, change.in) == nullptr)
+    refuse_change(changes, "replace", unknown_kind(table, change.in));
   for (NodeTemplate& t : templates) {
     if (std::ranges::find(t.devices, change.out) == t.devices.end()) continue;
     std::ranges::replace(t.devices, change.out, change.in);
@@ -307,9 +302,10 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
   for (std::size_t i = 0; i < templates.size(); ++i)
     for (const std::string& device : templates[i].devices) {
       if (kinds.contains(device)) continue;
-      std::string complaint;
-      DeviceKind kind = pick(table, device, &complaint);
-      if (!complaint.empty()) throw file.sections("nodes")[i].error("devices", complaint);
+      const DeviceKind* const known = find_kind(table, device);
+      if (known == nullptr)
+        throw file.sections("nodes")[i].error("devices", unknown_kind(table, device));
+      DeviceKind kind = *known;
       // The ranks of one host share its memory equally.
       if (shares) kind.memory = host_memory() / static_cast<double>(templates[i].devices.size());
       kinds[device] = cluster.add_kind(std::move(kind));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/base/file_kinds.h"
+#include "engine/base/hints.h"
 #include "engine/base/limits.h"
 #include "engine/base/names.h"
 #include "engine/base/toml_text.h"
@@ -37,9 +38,8 @@ Names names_of_cluster(const Bounds& bounds) {
 void check_name(const Config& c, const char* key, const std::string& name,
                 const std::set<std::string>& known, const std::vector<std::string>& all) {
   if (known.empty() || known.contains(name)) return;
-  const std::string near = nearest(name, all);
-  throw c.error(key, fmt::format("\"{}\" is no {} of the cluster{}", name, key,
-                                 near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  throw c.error(
+      key, fmt::format("\"{}\" is no {} of the cluster{}", name, key, did_you_mean(name, all)));
 }
 
 Id index(const Config& c, const char* key, const char* what, std::int64_t value, std::int64_t count,

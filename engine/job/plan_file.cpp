@@ -13,6 +13,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/file_kinds.h"
 #include "engine/base/fnv.h"
+#include "engine/base/hints.h"
 #include "engine/base/names.h"
 #include "engine/plan/fields.h"
 
@@ -67,9 +68,7 @@ class Index {
   Id at(const Config& c, const char* key, const std::string& name) const {
     const auto it = of_.find(name);
     if (it != of_.end()) return it->second;
-    const std::string near = nearest(name, names_);
-    throw c.error(key, fmt::format("\"{}\" is no {}{}", name, what_,
-                                   near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+    throw c.error(key, fmt::format("\"{}\" is no {}{}", name, what_, did_you_mean(name, names_)));
   }
 
  private:

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "engine/base/files.h"
+#include "engine/base/hints.h"
 #include "engine/base/json_reader.h"
 #include "engine/base/json_text.h"
 #include "engine/base/names.h"
@@ -287,11 +288,9 @@ std::string known_type(const Keys& file, const std::string& type, bool part) {
                                     "qwen3", "phi3", "gemma", "gemma2",  "gemma3_text"};
   if (!part) known.insert(known.end(), {"gemma3", "mistral3"});
   if (std::find(known.begin(), known.end(), type) != known.end()) return type;
-  const std::string note = model_note(type), near = nearest(type, known);
+  const std::string note = model_note(type);
   file.fail(fmt::format("\"model_type\" = \"{}\": must be {}{}", type, fmt::join(known, ", "),
-                        !note.empty()  ? "; " + note
-                        : near.empty() ? ""
-                                       : fmt::format("; did you mean \"{}\"?", near)));
+                        note.empty() ? did_you_mean(type, known) : "; " + note));
 }
 
 ModelSpec read_text_model(Keys& file, const std::string& where, const std::string& type) {
