@@ -125,8 +125,7 @@ void add_warnings(const plan::Decision& decision, Study& study) {
 
 std::string plan_text(const plan::Decision& decision, const job::Job& job) {
   const std::optional<costs::Profile> profile = profile_of(job);
-  return to_toml(decision, job::made_for(job.model, job.cluster, profile ? &*profile : nullptr),
-                 job.model, job.cluster);
+  return to_toml(decision, job, profile ? &*profile : nullptr);
 }
 
 nlohmann::ordered_json choices_json(const plan::Decision& decision) {

@@ -16,7 +16,6 @@
 #include "engine/base/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
-#include "engine/job/plan_file.h"
 #include "study/decision.h"
 #include "study/explain.h"
 #include "study/progress.h"
@@ -35,11 +34,7 @@ Keys keys_of(const Config& config) {
 
 /// The keys of the plan as `method.plan` files have them.
 Keys plan_keys(const job::Job& job) {
-  const std::optional<costs::Profile> profile = profile_of(job);
-  const std::string toml = job::to_toml(
-      {.plan = job.plan}, job::made_for(job.model, job.cluster, profile ? &*profile : nullptr),
-      job.model, job.cluster);
-  return keys_of(Config::parse(toml, "plan").section("plan"));
+  return keys_of(Config::parse(plan_text({.plan = job.plan}, job), "plan").section("plan"));
 }
 
 std::vector<KeyDifference> differing(const Keys& a, const Keys& b) {

@@ -15,6 +15,8 @@
 
 namespace rehearse::job {
 
+struct Job;
+
 /// The model, cluster and profile that a plan was made for: as text for people, as hashes for
 /// checks.
 struct MadeFor {
@@ -41,6 +43,8 @@ std::uint64_t hash_of(const plan::Plan& plan, const MadeFor& made_for,
 /// The text of a plan file. Throws ProgramError when `decision.plan` is not complete.
 std::string to_toml(const plan::Decision& decision, const MadeFor& made_for,
                     const model::ModelSpec& model, const cluster::Cluster& cluster);
+/// The same, of a plan for the model and the cluster of `job`. `profile`: as in made_for.
+std::string to_toml(const plan::Decision& decision, const Job& job, const costs::Profile* profile);
 
 /// Throws InputError (file, line, key, value) when a key is unknown or missing, the version is
 /// another one, the plan was made for another model or cluster (the message says what differs), or

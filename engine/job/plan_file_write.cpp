@@ -12,6 +12,7 @@
 #include "engine/base/fnv.h"
 #include "engine/base/names.h"
 #include "engine/base/toml_text.h"
+#include "engine/job/job.h"
 #include "engine/job/plan_file.h"
 #include "engine/plan/fields.h"
 
@@ -236,6 +237,10 @@ std::string to_toml(const plan::Decision& decision, const MadeFor& made_for,
          "runs\n"
          "# is what was rehearsed. Change the job and plan again.\n" +
          w.str();
+}
+
+std::string to_toml(const plan::Decision& decision, const Job& job, const costs::Profile* profile) {
+  return to_toml(decision, made_for(job.model, job.cluster, profile), job.model, job.cluster);
 }
 
 }  // namespace rehearse::job

@@ -10,12 +10,6 @@
 
 namespace rehearse::runtime {
 
-std::string plan_text(const plan::Plan& plan, const job::Job& job) {
-  plan::Decision decision;
-  decision.plan = plan;
-  return to_toml(decision, job::made_for(job.model, job.cluster, nullptr), job.model, job.cluster);
-}
-
 plan::Plan plan_from(const std::string& text, const std::string& where, const job::Job& job) {
   return job::parse_plan_file(text, where, job.model, job.cluster).why.plan;
 }
@@ -55,7 +49,8 @@ std::optional<plan::Plan> consult(planner::Policy& policy, const PlacedPlan& cur
       if (const auto other = planner::difference(current.plan->job.plan, *plan))
         throw InputError(fmt::format("the new plan has {} {}, the run has {}: a run keeps its {}",
                                      other->what, other->next, other->first, other->what));
-      said = plan_text(methods::prepare(*plan, current.plan->job.model), current.plan->job);
+      const job::Job& job = current.plan->job;
+      said = to_toml({.plan = methods::prepare(*plan, job.model)}, job, nullptr);
     }
   }
   const std::string text =

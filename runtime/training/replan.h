@@ -13,10 +13,8 @@
 
 namespace rehearse::runtime {
 
-/// The text of a plan for other ranks and for checkpoints: a plan file without reasons.
-std::string plan_text(const plan::Plan& plan, const job::Job& job);
-/// Parses `plan_text`. Throws InputError, which names `where`, for a plan of another model or
-/// cluster.
+/// Parses a plan from another rank or a checkpoint: a plan file without reasons (job::to_toml).
+/// Throws InputError, which names `where`, for a plan of another model or cluster.
 plan::Plan plan_from(const std::string& text, const std::string& where, const job::Job& job);
 
 /// The plan with which a run resumes from a checkpoint: the plan that it was saved under, if the

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/job/plan_file.h"
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/execution/fault_injector.h"
 #include "runtime/training/replan.h"
@@ -29,7 +30,7 @@ void Saver::use(PlacedPlan& plan) {
 
 PlanRecord Saver::record() const {
   PlanRecord record{.placements = plan_->number};
-  if (record.placements > 0) record.plan = plan_text(plan_->plan->job.plan, job_);
+  if (record.placements > 0) record.plan = to_toml({.plan = plan_->plan->job.plan}, job_, nullptr);
   return record;
 }
 
