@@ -31,7 +31,7 @@ std::vector<Way> ways_of(const plan::Plan& plan, const model::ModelSpec& model,
                             .optimizer = plan.optimizer,
                             .profile = profile});
   const program::Role& worker = linked.program.roles[0];
-  const auto locals = static_cast<Id>(plan.exchange.machines.local_ranks.value_or(1));
+  const auto locals = static_cast<Id>(methods::local_ranks(plan));
   std::vector<Hop> hops;
   for (Id o = 0; o < worker.ops.size(); ++o) {
     const auto* work = std::get_if<program::Collective>(&worker.ops[o].work);

@@ -8,9 +8,13 @@
 
 #include "engine/methods/lowering/gradient_sync.h"
 #include "engine/methods/lowering/roles.h"
-#include "engine/program/role_builder.h"
 
 namespace rehearse::methods {
+
+Id storage_of(program::RoleBuilder& role, const Bucket& bucket, const char* prefix,
+              program::Life life) {
+  return role.storage({.name = prefix + bucket.name, .life = life, .elements = bucket.elements});
+}
 
 program::Axes tied_axis(const program::Program& program) {
   return program::Axes{1} << program.mesh.size();

@@ -12,6 +12,7 @@
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"
+#include "engine/program/role_builder.h"
 
 namespace rehearse::methods {
 
@@ -53,6 +54,10 @@ struct Bucket {
   bool tied_copy = false;                // tied, and not on the first stage that has it
   BucketViews views = {};
 };
+
+/// Adds a storage with an element for each of the bucket's: PREFIX and the bucket's name.
+Id storage_of(program::RoleBuilder& role, const Bucket& bucket, const char* prefix,
+              program::Life life);
 
 /// The axis bit that names copies of tied weights in layouts: the first one after the mesh's axes.
 program::Axes tied_axis(const program::Program& program);

@@ -1,5 +1,7 @@
 #include "engine/methods/lowering/own_weights.h"
 
+#include <utility>
+
 #include "engine/methods/lowering/updates.h"
 
 namespace rehearse::methods {
@@ -17,13 +19,18 @@ program::Ref OwnWeights::weights(Stage& stage, const Bucket& b, program::Slot sl
   return ref(stage.optimizer().updated(b), slot, mode, 0, age, stage.weights_layout());
 }
 
+void OwnWeights::kernel(Stage& stage, program::Kernel kernel, std::vector<program::Ref> refs,
+                        int shift, program::When when) {
+  stage.role().op("compute", kernel, std::move(refs), shift, when);
+}
+
 void OwnWeights::round(Stage& stage, const Bucket& b, int shift, program::When when) {
   if (b.views.master == none) return;
-  stage.role().op("compute", program::Kernel{.kind = program::KernelKind::cast},
-                  {weights(stage, b, program::Slot::source, program::Mode::read),
-                   ref(b.views.weight, program::Slot::target, program::Mode::write, 0, 0,
-                       stage.weights_layout())},
-                  shift, when);
+  kernel(stage, {.kind = program::KernelKind::cast},
+         {weights(stage, b, program::Slot::source, program::Mode::read),
+          ref(b.views.weight, program::Slot::target, program::Mode::write, 0, 0,
+              stage.weights_layout())},
+         shift, when);
 }
 
 void OwnWeights::sum(Stage& stage, Id view, program::Layout result, int shift, program::When when) {

@@ -18,7 +18,7 @@ std::int64_t elements_of_partition(const plan::Plan& plan) {
   const double bytes = plan.exchange.bucket_bytes();
   const double elements =
       std::min(1e15, bytes / static_cast<double>(size_of(plan.gradient_type())));
-  const std::int64_t local = plan.exchange.machines.local_ranks.value_or(1);
+  const std::int64_t local = local_ranks(plan);
   return std::max<std::int64_t>(1, std::llround(std::ceil(elements / double(local)))) * local;
 }
 
@@ -48,9 +48,9 @@ void assign(const plan::Plan& plan, std::vector<Partition>& partitions) {
 
 }  // namespace
 
-int machines_of(const plan::Plan& plan) {
-  return plan.mesh.dp / plan.exchange.machines.local_ranks.value_or(1);
-}
+int local_ranks(const plan::Plan& plan) { return plan.exchange.machines.local_ranks.value_or(1); }
+
+int machines_of(const plan::Plan& plan) { return plan.mesh.dp / local_ranks(plan); }
 
 double server_share(const plan::Plan& plan, int server) {
   if (plan.exchange.machines.server_placement != plan::ServerPlacement::mixed) return 1;

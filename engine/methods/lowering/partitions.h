@@ -30,6 +30,8 @@ std::vector<Partition> partitions_of(const plan::Plan& plan, const std::vector<B
 /// The same for the plan's buckets.
 std::vector<Partition> partitions_of(const plan::Plan& plan, const model::ModelSpec& model);
 
+/// The workers of a machine: method.local_ranks; 1 unless stated.
+int local_ranks(const plan::Plan& plan);
 /// The machines whose workers a server sums: dp / local_ranks.
 int machines_of(const plan::Plan& plan);
 

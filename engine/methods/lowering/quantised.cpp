@@ -17,12 +17,10 @@ void Quantised::declare(Stage& stage, Bucket& b) const {
   program::RoleBuilder& role = stage.role();
   BucketViews& views = b.views;
   if (stage.plan().gradient_type() != program::DType::f32)
-    views.sum = role.storage(
-        {.name = "S." + b.name, .life = program::Life::buffer, .elements = b.elements});
+    views.sum = storage_of(role, b, "S.", program::Life::buffer);
   const std::int64_t part = b.elements / stage.plan().mesh.dp;
   if (*stage.plan().exchange.quantised.error_feedback) {
-    views.residual =
-        role.storage({.name = "R." + b.name, .life = program::Life::state, .elements = b.elements});
+    views.residual = storage_of(role, b, "R.", program::Life::state);
     views.sum_residual =
         role.storage({.name = "E." + b.name, .life = program::Life::state, .elements = part});
   }

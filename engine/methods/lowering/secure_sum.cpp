@@ -149,8 +149,7 @@ void SecureServer::open() {
 
 Id SecureServer::unmasked(const Bucket& bucket, double scale) {
   const Id sum = role_.view("levels." + bucket.name);
-  const Id mean = role_.storage(
-      {.name = "mean." + bucket.name, .life = program::Life::buffer, .elements = bucket.elements});
+  const Id mean = storage_of(role_, bucket, "mean.", program::Life::buffer);
   role_.op("secure", program::Kernel{.kind = KernelKind::unmask, .scale = scale, .of = first_},
            {ref(sum, Slot::source, Mode::read), ref(opened_, Slot::message, Mode::read),
             ref(mean, Slot::target, Mode::write)},

@@ -14,28 +14,29 @@ std::string on_server(std::string_view what, int server) {
   return fmt::format("{}.{}", what, server);
 }
 
-Id star_channel(program::Program& program, const plan::Plan& plan, std::string_view name,
-                int server, int first, int stride) {
-  std::vector<Id> colour(static_cast<std::size_t>(plan.mesh.world_size()), none);
-  for (int worker = first; worker < plan.mesh.dp; worker += stride)
-    colour[static_cast<std::size_t>(worker)] = 0;
-  colour[static_cast<Id>(plan.mesh.dp + server)] = 0;
-  // All stars share one axis bit, because no layout names it.
-  return channel(program, name,
-                 {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)});
-}
-
 std::string star_lane(program::Move move, int server) {
   const bool in = move == program::Move::reduce || move == program::Move::gather;
   return on_server(in ? "push" : "pull", server);
 }
 
 program::Collective star(program::Program& program, const plan::Plan& plan, program::Move move,
-                         int server, int kinds) {
-  return {.channel = star_channel(program, plan, star_lane(move, server), server),
+                         int server, int kinds, int local, int locals) {
+  std::vector<Id> colour(static_cast<std::size_t>(plan.mesh.world_size()), none);
+  for (int worker = local; worker < plan.mesh.dp; worker += locals)
+    colour[static_cast<std::size_t>(worker)] = 0;
+  colour[static_cast<Id>(plan.mesh.dp + server)] = 0;
+  const std::string lane = star_lane(move, server);
+  // All stars share one axis bit, because no layout names it.
+  return {.channel = channel(
+              program, locals == 1 ? lane : fmt::format("{}.{}", lane, local),
+              {.axes = program::Axes{1} << program.mesh.size(), .colour = std::move(colour)}),
           .move = move,
           .algorithm = program::Algorithm::direct,
           .root = static_cast<Id>(kinds + server)};
+}
+
+program::RoleBuilder server_role(const plan::Plan& plan, int server) {
+  return {fmt::format("server{}", server), {static_cast<Id>(plan.mesh.dp + server)}};
 }
 
 LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& model,
@@ -56,7 +57,7 @@ LoweredProgram lower_served(const plan::Plan& plan, const model::ModelSpec& mode
     program.roles.back().free_running = sync.workers_run_free();
   }
   for (int s = 0; s < plan.mesh.servers; ++s) {
-    program::RoleBuilder role(fmt::format("server{}", s), {static_cast<Id>(plan.mesh.dp + s)});
+    program::RoleBuilder role = server_role(plan, s);
     std::vector<Bucket> own;
     for (std::size_t b = 0; b < buckets.size(); ++b)
       if (server_of(plan, b) == s) own.push_back(buckets[b]);

@@ -18,15 +18,15 @@ int server_of(const plan::Plan& plan, std::size_t bucket);
 /// The name of a lane or channel of one server: "push.1".
 std::string on_server(std::string_view what, int server);
 
-/// The channel between one server and each `stride`-th worker from `first` on.
-Id star_channel(program::Program& program, const plan::Plan& plan, std::string_view name,
-                int server, int first = 0, int stride = 1);
 /// The lane, and the name of the channel, of moves to a server (push.N), or from it (pull.N).
 std::string star_lane(program::Move move, int server);
 /// A reduce or a gather from all workers to a server, or a broadcast or a scatter from it to them,
-/// by direct messages. `kinds`: the roles of workers, which come before those of servers.
+/// by direct messages. `kinds`: the roles of workers, which come before those of servers. With
+/// `locals` > 1, only each `locals`-th worker from `local` on takes part (push.N.LOCAL).
 program::Collective star(program::Program& program, const plan::Plan& plan, program::Move move,
-                         int server, int kinds);
+                         int server, int kinds, int local = 0, int locals = 1);
+/// A server's role without ops: its name, and the rank after those of workers and of other servers.
+program::RoleBuilder server_role(const plan::Plan& plan, int server);
 
 /// One server while it is lowered.
 struct Server {

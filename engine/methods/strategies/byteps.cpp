@@ -39,8 +39,6 @@ namespace {
 /// BYTEPS_PARTITION_BYTES.
 constexpr Bytes default_partition = Bytes(4'096'000);
 
-int local_ranks(const plan::Plan& plan) { return plan.exchange.machines.local_ranks.value_or(1); }
-
 /// The axes along which the ranks of a machine differ.
 program::Axes local_axes(const program::Program& program, const plan::Plan& plan) {
   if (local_ranks(plan) == 1) return 0;
@@ -62,13 +60,7 @@ std::vector<StageRole> worker_roles(const plan::Plan& plan) {
 /// A reduce to a server, or a broadcast from it, among it and the workers with one local rank.
 program::Collective meet(program::Program& program, const plan::Plan& plan, program::Move move,
                          int server, int local) {
-  const char* what = move == program::Move::reduce ? "push" : "pull";
-  const std::string name = local_ranks(plan) == 1 ? fmt::format("{}.{}", what, server)
-                                                  : fmt::format("{}.{}.{}", what, server, local);
-  return {.channel = star_channel(program, plan, name, server, local, local_ranks(plan)),
-          .move = move,
-          .algorithm = program::Algorithm::direct,
-          .root = static_cast<Id>(local_ranks(plan) + server)};
+  return star(program, plan, move, server, local_ranks(plan), local, local_ranks(plan));
 }
 
 /// The partitions in the order in which they are exchanged.
@@ -165,14 +157,13 @@ class PushPull final : public Replicated {
     if (local != 0)
       role.op("reduce", in_machine("reduce", program::Move::reduce_scatter),
               {from(whole, {.partial = stage.dp()}), to(own, of_machine)}, shift);
+    const auto with_server = [&](program::Move move, program::Ref of) {
+      return role.op(star_lane(move, p.server),
+                     meet(stage.program(), plan, move, p.server, stage.who().kind), {of}, shift);
+    };
     if (p.server >= 0) {
-      const int index = stage.who().kind;
-      role.op(fmt::format("push.{}", p.server),
-              meet(stage.program(), plan, program::Move::reduce, p.server, index),
-              {from(own, of_machine)}, shift);
-      out.last = role.op(fmt::format("pull.{}", p.server),
-                         meet(stage.program(), plan, program::Move::broadcast, p.server, index),
-                         {to(own, summed)}, shift);
+      with_server(program::Move::reduce, from(own, of_machine));
+      out.last = with_server(program::Move::broadcast, to(own, summed));
     }
     if (local != 0)
       role.op("gather", in_machine("gather", program::Move::all_gather),
@@ -204,10 +195,9 @@ const GradientSync& push_pull(const plan::Plan&) {
 }
 
 /// A server: takes each partition, one part after the other, and sends its sum back.
-program::Role server_role(program::Program& program, const plan::Plan& plan,
-                          const std::vector<Partition>& partitions, int server) {
-  program::RoleBuilder role(fmt::format("server{}", server),
-                            {static_cast<Id>(plan.mesh.dp + server)});
+program::Role serve(program::Program& program, const plan::Plan& plan,
+                    const std::vector<Partition>& partitions, int server) {
+  program::RoleBuilder role = server_role(plan, server);
   for (const Id i : order_of(plan, partitions.size())) {
     const Partition& p = partitions[i];
     for (int local = 0; p.server == server && local < local_ranks(plan); ++local) {
@@ -234,7 +224,7 @@ LoweredProgram lower_push_pull(const plan::Plan& plan, const model::ModelSpec& m
     program.roles.push_back(workers.role().take());
   }
   for (int server = 0; server < plan.mesh.servers; ++server)
-    program.roles.push_back(server_role(program, plan, partitions, server));
+    program.roles.push_back(serve(program, plan, partitions, server));
   return {std::move(program)};
 }
 

@@ -40,7 +40,7 @@ class Mover final : public OwnWeights {
       };
       const int server = server_of(stage.plan(), b);
       // -1 x (weights - next)
-      kernel(stage, program::KernelKind::drift, -1,
+      kernel(stage, {.kind = program::KernelKind::drift, .scale = -1},
              {weights(stage, bucket, Slot::anchor, Mode::read, 1),
               of_next(Slot::source, Mode::read), of_next(Slot::target, Mode::write)},
              shift);
@@ -51,18 +51,11 @@ class Mover final : public OwnWeights {
   }
 
  private:
-  static void kernel(Stage& stage, program::KernelKind kind, double scale,
-                     std::vector<program::Ref> refs, int shift) {
-    stage.role().op("compute", program::Kernel{.kind = kind, .scale = scale}, std::move(refs),
-                    shift);
-  }
-
   /// Copies the weights and updates the copy by the worker's gradient. Returns its view.
   static Id next_weights(Stage& stage, const Bucket& bucket, int shift) {
     const program::Layout own = stage.weights_layout();
-    const Id next = stage.role().storage(
-        {.name = "next." + bucket.name, .life = program::Life::value, .elements = bucket.elements});
-    kernel(stage, program::KernelKind::weigh, 1,
+    const Id next = storage_of(stage.role(), bucket, "next.", program::Life::value);
+    kernel(stage, {.kind = program::KernelKind::weigh, .scale = 1},
            {weights(stage, bucket, Slot::source, Mode::read, 1),
             ref(next, Slot::target, Mode::write, 0, 0, own)},
            shift);
@@ -85,12 +78,8 @@ void serve(Server& server, const std::vector<Bucket>& buckets) {
   program::RoleBuilder& role = server.role;
   role.lane("compute");
   for (const Bucket& bucket : buckets) {
-    const auto storage = [&](const char* prefix, program::Life life) {
-      return role.storage(
-          {.name = prefix + bucket.name, .life = life, .elements = bucket.elements});
-    };
-    const Id weights = storage("W.", program::Life::state),
-             moved = storage("moved.", program::Life::buffer);
+    const Id weights = storage_of(role, bucket, "W.", program::Life::state),
+             moved = storage_of(role, bucket, "moved.", program::Life::buffer);
     serve_by_arrival(server, ref(moved, Slot::target, Mode::write),
                      ref(weights, Slot::source, Mode::read), [&](int age) {
                        role.op("compute", program::Kernel{.kind = program::KernelKind::mix},

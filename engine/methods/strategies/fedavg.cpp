@@ -56,11 +56,8 @@ class FedAvg final : public OwnWeights {
   void declare(Stage& stage, Bucket& b) const override {
     OwnWeights::declare(stage, b);
     if (!deadline(stage.plan())) return;
-    const auto storage = [&](const char* prefix, program::Life life) {
-      return stage.role().storage({.name = prefix + b.name, .life = life, .elements = b.elements});
-    };
-    b.views.anchor = storage("anchor.", program::Life::state);
-    b.views.outer_grad = storage("moved.", program::Life::value);
+    b.views.anchor = storage_of(stage.role(), b, "anchor.", program::Life::state);
+    b.views.outer_grad = storage_of(stage.role(), b, "moved.", program::Life::value);
   }
 
   void finish(Stage& stage, int shift) const override {
@@ -92,8 +89,8 @@ class FedAvg final : public OwnWeights {
   }
   static void kernel(Stage& stage, program::KernelKind kind, double scale,
                      std::vector<program::Ref> refs, int shift) {
-    stage.role().op("compute", program::Kernel{.kind = kind, .scale = scale}, std::move(refs),
-                    shift, at_end(stage.plan()));
+    OwnWeights::kernel(stage, {.kind = kind, .scale = scale}, std::move(refs), shift,
+                       at_end(stage.plan()));
   }
 
   // Both exchange in the order in which the next forward reads the weights. `sum`: null, or what

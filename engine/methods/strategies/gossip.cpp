@@ -99,10 +99,8 @@ class Gossip final : public OwnWeights {
         refs.push_back(ref(b.views.neighbours, program::Slot::source, program::Mode::read, index, 0,
                            stage.weights_layout()));
       if (neighbours > 0)
-        stage.role().op(
-            "compute",
-            program::Kernel{.kind = program::KernelKind::mix, .scale = 1.0 / (1 + neighbours)},
-            std::move(refs), shift);
+        kernel(stage, {.kind = program::KernelKind::mix, .scale = 1.0 / (1 + neighbours)},
+               std::move(refs), shift);
       update(stage, b, shift, neighbours > 0 ? stage.optimizer().updated(b) : none);
     }
   }

@@ -38,10 +38,8 @@ class LocalSgd : public OwnWeights {
     const program::When when = exchanges(stage);
     program::Ref part = weights(stage, b, program::Slot::target, program::Mode::write);
     part.layout = {.partial = stage.dp()};
-    stage.role().op(
-        "compute",
-        program::Kernel{.kind = program::KernelKind::weigh, .scale = 1.0 / stage.plan().mesh.dp},
-        {weights(stage, b, program::Slot::source, program::Mode::read), part}, shift, when);
+    kernel(stage, {.kind = program::KernelKind::weigh, .scale = 1.0 / stage.plan().mesh.dp},
+           {weights(stage, b, program::Slot::source, program::Mode::read), part}, shift, when);
     sum(stage, part.view, stage.weights_layout(), shift, when);
     round(stage, b, shift, when);
   }
@@ -51,37 +49,31 @@ class DiLoCo final : public LocalSgd {
  public:
   void declare(Stage& stage, Bucket& b) const override {
     LocalSgd::declare(stage, b);
-    const auto storage = [&](const char* prefix, program::Life life) {
-      return stage.role().storage({.name = prefix + b.name, .life = life, .elements = b.elements});
-    };
-    b.views.anchor = storage("anchor.", program::Life::state);
-    b.views.outer_moment = storage("outer.M.", program::Life::state);
-    b.views.outer_grad = storage("outer.G.", program::Life::value);
+    b.views.anchor = storage_of(stage.role(), b, "anchor.", program::Life::state);
+    b.views.outer_moment = storage_of(stage.role(), b, "outer.M.", program::Life::state);
+    b.views.outer_grad = storage_of(stage.role(), b, "outer.G.", program::Life::value);
   }
 
  private:
   void agree(Stage& stage, const Bucket& b, int shift) const override {
     const plan::Averaging& how = stage.plan().exchange.averaging;
     const program::When when = exchanges(stage);
-    program::RoleBuilder& role = stage.role();
     using program::Mode, program::Slot;
-    role.op(
-        "compute",
-        program::Kernel{.kind = program::KernelKind::drift, .scale = 1.0 / stage.plan().mesh.dp},
-        {ref(b.views.anchor, Slot::anchor, Mode::read, 0, 1),
-         weights(stage, b, Slot::source, Mode::read),
-         ref(b.views.outer_grad, Slot::target, Mode::write, 0, 0, {.partial = stage.dp()})},
-        shift, when);
+    kernel(stage, {.kind = program::KernelKind::drift, .scale = 1.0 / stage.plan().mesh.dp},
+           {ref(b.views.anchor, Slot::anchor, Mode::read, 0, 1),
+            weights(stage, b, Slot::source, Mode::read),
+            ref(b.views.outer_grad, Slot::target, Mode::write, 0, 0, {.partial = stage.dp()})},
+           shift, when);
     sum(stage, b.views.outer_grad, {}, shift, when);
-    role.op("compute",
-            program::Kernel{.kind = program::KernelKind::outer_step,
-                            .scale = *how.outer_lr,
-                            .momentum = *how.outer_momentum},
-            {ref(b.views.outer_grad, Slot::source, Mode::read),
-             ref(b.views.anchor, Slot::anchor, Mode::add, 0, 1),
-             ref(b.views.outer_moment, Slot::outer_moment, Mode::add, 0, 1),
-             weights(stage, b, Slot::target, Mode::write)},
-            shift, when);
+    kernel(stage,
+           {.kind = program::KernelKind::outer_step,
+            .scale = *how.outer_lr,
+            .momentum = *how.outer_momentum},
+           {ref(b.views.outer_grad, Slot::source, Mode::read),
+            ref(b.views.anchor, Slot::anchor, Mode::add, 0, 1),
+            ref(b.views.outer_moment, Slot::outer_moment, Mode::add, 0, 1),
+            weights(stage, b, Slot::target, Mode::write)},
+           shift, when);
     round(stage, b, shift, when);
   }
 };
