@@ -11,21 +11,19 @@ of predictions for other machines.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import pathlib
 import shutil
-import statistics
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import study
+from real_runs import WARM_UP, checked_options, error, measured, median_text, run, steps_of, summary, summary_text
+from real_runs import predict as predicted
 
 HERE = pathlib.Path(__file__).resolve().parent.relative_to(study.ROOT)
 RANKS = 2
-WARM_UP = 5  # first steps of a run that are not counted, while caches and allocators fill
 MODELS = {"demo": "gpt-demo", "wide": f"{HERE}/gpt-wide.toml", "deep": f"{HERE}/gpt-deep.toml"}
 RUNS = {
     "ddp-demo": {"method.name": "ddp"},
@@ -58,51 +56,18 @@ def settings_of(name, out, steps):
     }
 
 
-def run(*command):
-    command = [str(word) for word in command]
-    done = subprocess.run(command, cwd=study.ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\nfailed with status {done.returncode}\n{done.stderr[-2000:]}")
-
-
 def predict(name, out, steps):
-    path = out / f"prediction-{name}.json"
-    run(study.REHEARSE, "simulate", HERE / "job.toml", *study.sets(settings_of(name, out, steps)), "-o", path, "--quiet")
-    text = path.read_bytes()
-    one = json.loads(text)
-    return {
-        "name": name,
-        "world_size": one["world_size"],
-        "predicted_step_time_s": one["step_time_s"]["mean"],
-        "prediction_hash": hashlib.sha256(text).hexdigest(),
-        "oversubscribed": one["world_size"] > len(os.sched_getaffinity(0)),
-    }
+    return predicted(name, HERE / "job.toml", settings_of(name, out, steps), out, RANKS)[0]
 
 
 def measure(name, out, steps):
     shutil.rmtree(out / name, ignore_errors=True)
     run(study.REHEARSE, "train", HERE / "job.toml", *study.sets(settings_of(name, out, steps)), "--nproc", RANKS, "--quiet")
-    lines = map(json.loads, (out / name / "metrics.jsonl").read_text().splitlines())
-    times = [line["step_time_s"] for line in lines if line.get("step_time_s")][WARM_UP:]
-    median = statistics.median(times)
-    return {"median": median, "deviation": statistics.median(abs(t - median) for t in times), "values": times}
-
-
-def error(one):
-    return one["predicted_step_time_s"] / one["measured_step_time_s"]["median"] - 1
-
-
-def summary(runs):
-    sizes = sorted(abs(error(one)) for one in runs)
-    return {"runs": len(sizes), "median_abs_error": statistics.median(sizes), "mean_abs_error": statistics.fmean(sizes), "worst": sizes[-1]}
+    return measured(steps_of(out / name)[WARM_UP:])
 
 
 def table(runs):
-    rows = []
-    for one in runs:
-        was = one["measured_step_time_s"]
-        numbers = f"{was['median']:.4f} s, {was['deviation']:.4f} s"
-        rows.append([f"`{one['name']}`", f"{one['predicted_step_time_s']:.4f} s", numbers, f"{100 * error(one):+.1f}%"])
+    rows = [[f"`{one['name']}`", f"{one['predicted_step_time_s']:.4f} s", median_text(one), f"{100 * error(one):+.1f}%"] for one in runs]
     return study.table(["run", "predicted", "measured: median, median deviation", "error"], rows)
 
 
@@ -114,12 +79,7 @@ def main(argv=None):
     parser.add_argument("--only", metavar="RUN,...", help=f"of {', '.join(RUNS)}")
     parser.add_argument("--steps", type=int, default=35, help="of each run (%(default)s)")
     options = parser.parse_args(argv)
-    names = options.only.split(",") if options.only else list(RUNS)
-    for name in names:
-        if name not in RUNS:
-            parser.error(f"--only {name}: known are {', '.join(RUNS)}")
-    if options.steps <= WARM_UP + 2:
-        parser.error(f"--steps {options.steps}: must be at least {WARM_UP + 3}, of which the first {WARM_UP} are not counted")
+    names = checked_options(parser, options, RUNS)
     out = pathlib.Path(options.output)
     (study.ROOT / out).mkdir(parents=True, exist_ok=True)
     os.chdir(study.ROOT)
@@ -151,7 +111,7 @@ def main(argv=None):
             json.dumps({"schema_version": 1, "runs": runs, "summary": summary(runs[:number])}, indent=1) + "\n"
         )
     print(table(runs))
-    print("median error {median_abs_error:.1%}, mean {mean_abs_error:.1%}, worst {worst:.1%} of {runs} runs".format(**summary(runs)))
+    print(summary_text(summary(runs)), end="")
     return 0
 
 

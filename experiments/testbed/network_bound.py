@@ -11,24 +11,21 @@ before the first run. The measured time is the median step; the first five steps
 """
 
 import argparse
-import hashlib
 import itertools
-import json
 import os
 import pathlib
 import re
 import resource
 import shutil
-import statistics
-import subprocess
 import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import real_runs
 import study
+from real_runs import WARM_UP, checked_options, error, measured, median_text, run, steps_of, summary_text
 
 HERE = pathlib.Path(__file__).resolve().parent.relative_to(study.ROOT)
-WARM_UP = 5  # first steps of a run that are not counted, while caches and allocators fill
 BUSY = 0.05  # of the cores; with more other work, a run is marked as measured on a busy machine
 RING = {"method.collective": "ring"}
 # name -> settings; "-4x500m" is four nodes with cables of 500 Mb/s
@@ -92,40 +89,22 @@ def halved(name):
     return {"disturb.slow_links": "[" + ",".join(f'{{link="{link}",factor=2.0}}' for link in links) + "]"}
 
 
-def run(*command):
-    command = [str(word) for word in command]
-    done = subprocess.run(command, cwd=study.ROOT, capture_output=True, text=True)
-    if done.returncode == 3 and "tools/testbed" in command[0]:
-        print(done.stderr.strip(), file=sys.stderr)
+def testbed(*arguments):
+    """Ends the study with status 3 where this machine cannot build a network."""
+    if run(study.ROOT / "tools/testbed", *arguments, status=(3,)):
         sys.exit(3)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\nfailed with status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
 
 
 def predict(name, out, steps):
-    path = out / f"prediction-{name}.json"
     settings = settings_of(name, out, steps) | halved(name)
-    run(study.REHEARSE, "simulate", HERE / "job.toml", *study.sets(settings), "-o", path, "--quiet")
-    text = path.read_bytes()
-    one = json.loads(text)
-    return {
-        "name": name,
-        "world_size": one["world_size"],
-        "predicted_step_time_s": one["step_time_s"]["mean"],
-        "predicted_exposed_share": one["exposed_comm_s"] / one["step_time_s"]["mean"],
-        "prediction_hash": hashlib.sha256(text).hexdigest(),
-        "oversubscribed": ranks_of(name) > len(os.sched_getaffinity(0)),
-    }
+    kept, one = real_runs.predict(name, HERE / "job.toml", settings, out, ranks_of(name))
+    return kept | {"predicted_exposed_share": one["exposed_comm_s"] / one["step_time_s"]["mean"]}
 
 
 def core_seconds():
     """(of all processes in user mode, of ours that have ended): the difference is other work."""
     ticks = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:3]]
     return sum(ticks) / os.sysconf("SC_CLK_TCK"), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-
-
-def steps_of(path):
-    return [line["step_time_s"] for line in map(json.loads, path.read_text().splitlines()) if line.get("step_time_s")]
 
 
 def together(jobs):
@@ -148,51 +127,36 @@ def measure(name, out, steps):
         settings = settings_of(name, out, steps) | {"train.out": str(folder)}
         commands += ["--", study.REHEARSE, "train", HERE / "job.toml", *study.sets(settings), "--quiet"]
     began, before = time.monotonic(), core_seconds()
-    run(study.ROOT / "tools/testbed", platform_of(name, out), "--quiet", *commands)
+    testbed(platform_of(name, out), "--quiet", *commands)
     wall, after = time.monotonic() - began, core_seconds()
     others = (after[0] - before[0] - (after[1] - before[1])) / (wall * os.cpu_count())
-    times = together([steps_of(out / f"{name}-{job}" / "metrics.jsonl") for job in range(jobs_of(name))])
-    median = statistics.median(times)
-    deviation = statistics.median(abs(t - median) for t in times)
-    return {"median": median, "deviation": deviation, "values": times}, max(0.0, others)
-
-
-def error(one):
-    return one["predicted_step_time_s"] / one["measured_step_time_s"]["median"] - 1
+    times = together([steps_of(out / f"{name}-{job}") for job in range(jobs_of(name))])
+    return measured(times), max(0.0, others)
 
 
 def summary(runs):
-    sizes = sorted(abs(error(one)) for one in runs)
-    return {
-        "runs": len(sizes),
-        "median_abs_error": statistics.median(sizes),
-        "mean_abs_error": statistics.fmean(sizes),
-        "worst": sizes[-1],
-        "busy": sum(one["other_work"] > BUSY for one in runs),
-    }
+    return real_runs.summary(runs) | {"busy": sum(one["other_work"] > BUSY for one in runs)}
 
 
 def table(runs):
-    rows = []
-    for one in runs:
-        was = one["measured_step_time_s"]
-        rows.append(
-            [
-                f"`{one['name']}`",
-                f"{one['predicted_step_time_s']:.4f} s",
-                f"{one['predicted_exposed_share']:.0%}",
-                f"{was['median']:.4f} s, {was['deviation']:.4f} s",
-                f"{100 * error(one):+.1f}%",
-                f"{one['other_work']:.0%}" + (" (busy)" if one["other_work"] > BUSY else ""),
-            ]
-        )
+    rows = [
+        [
+            f"`{one['name']}`",
+            f"{one['predicted_step_time_s']:.4f} s",
+            f"{one['predicted_exposed_share']:.0%}",
+            median_text(one),
+            f"{100 * error(one):+.1f}%",
+            f"{one['other_work']:.0%}" + (" (busy)" if one["other_work"] > BUSY else ""),
+        ]
+        for one in runs
+    ]
     header = ["run", "predicted", "of it exposed communication", "measured: median, median deviation", "error", "other work on the cores"]
     return study.table(header, rows)
 
 
 def text_of(runs):
     text = "# Measured on a testbed and predicted\n\n" + table(runs)
-    text += "\nmedian error {median_abs_error:.1%}, mean {mean_abs_error:.1%}, worst {worst:.1%} of {runs} runs\n".format(**summary(runs))
+    text += "\n" + summary_text(summary(runs))
     if summary(runs)["busy"]:
         text += f"\n{summary(runs)['busy']} runs were measured on a busy machine: do not use their errors\n"
     return text
@@ -204,16 +168,11 @@ def main(argv=None):
     parser.add_argument("--only", metavar="RUN,...", help=f"of {', '.join(RUNS)}")
     parser.add_argument("--steps", type=int, default=30, help="of each run (%(default)s)")
     options = parser.parse_args(argv)
-    names = options.only.split(",") if options.only else list(RUNS)
-    for name in names:
-        if name not in RUNS:
-            parser.error(f"--only {name}: known are {', '.join(RUNS)}")
-    if options.steps <= WARM_UP + 2:
-        parser.error(f"--steps {options.steps}: must be at least {WARM_UP + 3}, of which the first {WARM_UP} are not counted")
+    names = checked_options(parser, options, RUNS)
     out = pathlib.Path(options.output)
     (study.ROOT / out).mkdir(parents=True, exist_ok=True)
     os.chdir(study.ROOT)
-    run(study.ROOT / "tools/testbed", HERE / "nodes.toml", "--quiet", "--", "true")  # fails here if this machine cannot build a network
+    testbed(HERE / "nodes.toml", "--quiet", "--", "true")  # fails here if this machine cannot build a network
     run(sys.executable, "data/prepare.py", "docs", "-o", out / "tokens", "--vocab-size", "2048", "--quiet")
     for ranks in sorted({ranks_of(name) for name in names}):
         print(f"profiling segments with {ranks} ranks", file=sys.stderr)
