@@ -13,7 +13,7 @@
 #include "engine/job/identity.h"
 #include "engine/job/plan_file.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/fitting.h"
+#include "engine/planner/linked_program.h"
 #include "engine/planner/remedy.h"
 #include "study/load.h"
 #include "study/methods.h"

@@ -19,7 +19,7 @@
 #include "engine/costs/profile.h"
 #include "engine/execution/dry_run.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/fitting.h"
+#include "engine/planner/linked_program.h"
 #include "engine/program/phases.h"
 #include "study/fault_study.h"
 #include "study/interval.h"

@@ -14,7 +14,7 @@
 #include "engine/base/names.h"
 #include "engine/base/units.h"
 #include "engine/costs/ping_pong.h"
-#include "engine/planner/fitting.h"
+#include "engine/planner/linked_program.h"
 #include "study/collective_study.h"
 #include "study/decision.h"
 #include "study/load.h"

@@ -20,7 +20,7 @@
 #include "engine/base/files.h"
 #include "engine/costs/profile.h"
 #include "engine/planner/adaptive.h"
-#include "engine/planner/fitting.h"
+#include "engine/planner/linked_program.h"
 #include "engine/tensors/variance.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"

@@ -1,4 +1,4 @@
-#include "engine/planner/fitting.h"
+#include "engine/planner/linked_program.h"
 
 #include "engine/link/workspace.h"
 #include "engine/planner/fit.h"
