@@ -23,15 +23,25 @@ faults::FailureModel failure_model_of(const job::Job& job) {
   }
 }
 
-job::Job load(const JobSource& source) {
-  const Config file = config_of(source);
-  const bool open = methods::planned(file.section("method").text("name", ""));
-  job::Job job = open ? job::read_job(file, true) : completed(job::read_job(file));
-  if (!job.faults.model.empty()) failure_model_of(job);  // also where no long run will read it
+namespace {
+
+/// The failure model is checked also where no long run will read it.
+job::Job checked(job::Job job) {
+  if (!job.faults.model.empty()) failure_model_of(job);
   return job;
 }
 
-job::Job load_to_plan(const JobSource& source) { return job::read_job(config_of(source), true); }
+}  // namespace
+
+job::Job load(const JobSource& source) {
+  const Config file = config_of(source);
+  const bool open = methods::planned(file.section("method").text("name", ""));
+  return checked(open ? job::read_job(file, true) : completed(job::read_job(file)));
+}
+
+job::Job load_to_plan(const JobSource& source) {
+  return checked(job::read_job(config_of(source), true));
+}
 
 job::Job load(const std::string& path, const std::vector<std::string>& set) {
   return load({.file = path, .set = set});

@@ -26,7 +26,7 @@ Config config_of(const JobSource& source);
 /// (decision.h) decides it. Throws InputError.
 job::Job load(const JobSource& source);
 job::Job load(const std::string& path, const std::vector<std::string>& set);
-/// The job with the keys of its method left open where the planner chooses them.
+/// The job with the keys of its method left open where the planner chooses them. Throws InputError.
 job::Job load_to_plan(const JobSource& source);
 /// The job with what its program takes from predicted times: the ends of a coordinator's cycles
 /// (planner::with_cycles), the order of pushes (planner::with_push_order). For a job that was not

@@ -62,8 +62,7 @@ int run_plan(const Context& context, const Options& options) {
   if (!options.output.empty()) check_writable("-o", options.output);
   if (!options.report.empty()) check_report(options.report);
   const std::string python = options.report.empty() ? "" : need_python("--report");
-  job::Job job = job::load_job_to_plan(options.job, context.set);
-  if (!job.faults.model.empty()) study::failure_model_of(job);  // checked, though no plan reads it
+  job::Job job = study::load_to_plan({.file = options.job, .set = context.set});
   if (!options.profile.empty()) job.profile = options.profile;
   Teller teller(context);
   const study::PlanFlags flags{

@@ -161,10 +161,6 @@ Job read_job(const Config& file, bool to_plan) {
   return job;
 }
 
-Job load_job_to_plan(const std::string& path, const std::vector<std::string>& overrides) {
-  return read_job(Config::load(path, overrides), true);
-}
-
 Job parse_job_to_plan(const std::string& text, const std::string& file,
                       const std::vector<std::string>& overrides) {
   return read_job(Config::parse(text, file, overrides), true);

@@ -138,7 +138,7 @@ struct Job {
   std::string file = {};
   model::ModelSpec model = {};
   cluster::Cluster cluster = {};
-  plan::Plan plan = {};  // completed by plan::complete, except after load_job_to_plan
+  plan::Plan plan = {};  // completed by plan::complete, except when read with `to_plan`
   Train train = {};
   Run run = {};
   cluster::Disturbance disturb = {};
@@ -160,15 +160,14 @@ struct Job {
 
 /// Throws InputError (file, line, key) on a wrong job; this includes a model that does not fit the
 /// mesh. Does not check memory: the caller links the program and then calls check_memory
-/// (planner/fit.h). `to_plan`: as load_job_to_plan.
+/// (planner/fit.h). `to_plan`: for planner::decide (planner/planner.h); sizes of the mesh that the
+/// file does not state stay open, and the plan is neither completed nor checked.
 Job read_job(const Config& file, bool to_plan = false);
 /// Reads the job from `text`. Error messages call it `file`. `overrides`: "key.path=value", as in
 /// Config (base/config.h).
 Job parse_job(const std::string& text, const std::string& file,
               const std::vector<std::string>& overrides = {});
-/// Reads a job for planner::decide (planner/planner.h). Sizes of the mesh that the file does not
-/// state stay open, and the plan is neither completed nor checked.
-Job load_job_to_plan(const std::string& path, const std::vector<std::string>& overrides = {});
+/// The same with `to_plan`.
 Job parse_job_to_plan(const std::string& text, const std::string& file,
                       const std::vector<std::string>& overrides = {});
 /// Every key that the reader knows, in the order of docs/job.md.

@@ -19,8 +19,8 @@ struct Candidates {
   int bucket_sizes = 1;  // bucket sizes that were tried for plans with buckets
 };
 
-/// `job` as from load_job_to_plan. `profile`: null for none. `save_memory`: also with what costs more
-/// time than memory is usually worth: ZeRO 2 and 3 in pipelines, and the optimizer on the host.
+/// `job` as read_job leaves it with `to_plan`. `profile`: null for none. `save_memory`: also plans
+/// that take more time to save memory: ZeRO 2 and 3 in pipelines, and the optimizer on the host.
 Candidates candidates(const job::Job& job, const costs::Profile* profile, bool save_memory = false);
 
 /// Whether the job has a planned method and states a sparse or two-level reduction for every layer.

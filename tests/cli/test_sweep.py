@@ -105,6 +105,14 @@ method.micro_batches = [1, 2, 4]"""
         self.assertIn("by dry_run_s", said)
         self.assertIn(found["plan"], said)
 
+    def test_a_wrong_failure_model_is_refused_by_every_question(self):
+        for what in ("plan", "simulate"):
+            axes = 'faults.model = ["llama3-h100", "lama3-h100"]'
+            right, wrong = self.run_sweep(self.sweep(axes, f'job = "job.toml"\nwhat = "{what}"\n[axes]\n'), folder=what)["points"]
+            self.assertIn("step_s", right["metrics"])
+            self.assertIn('did you mean "llama3-h100"?', wrong["refused"])
+            self.assertIn("faults.model", wrong["refused"])
+
     def test_long_runs_are_those_of_simulate(self):
         axes = 'faults.model = ["llama3-h100"]\nfaults.rate = [1e3]\nrecovery.policy = ["restart", "shrink"]'
         path = self.sweep(axes, 'job = "job.toml"\nwhat = "goodput"\nduration = "10d"\nseeds = 2\nfidelity = "analytic"\n[axes]\n')
