@@ -8,6 +8,7 @@
 #include <cmath>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/errors.h"
@@ -19,6 +20,52 @@ std::vector<std::string> words_of(const std::string& line) {
   std::istringstream in(line);
   std::vector<std::string> out;
   for (std::string word; in >> word;) out.push_back(word);
+  return out;
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// How many characters of `text` have this shape from its beginning on: 9 is any digit. 0: not it.
+std::size_t shape(std::string_view text, std::string_view shape) {
+  if (text.size() < shape.size()) return 0;
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] == '9' ? !is_digit(text[i]) : text[i] != shape[i]) return 0;
+  return shape.size();
+}
+
+std::size_t digits(std::string_view text) {
+  return std::size_t(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin());
+}
+
+/// The length of a date or a time of day, with fraction and zone, or of seconds since 1970, at the
+/// beginning of `text`; 0: there is none.
+std::size_t moment(std::string_view text) {
+  for (const char* date : {"9999-99-99", "9999/99/99"})
+    if (const std::size_t length = shape(text, date); length > 0)
+      return length + (shape(text.substr(length), "T9") > 0 ? 1 : 0);
+  const auto fraction = [&](std::size_t at) {
+    if (at >= text.size() || (text[at] != '.' && text[at] != ',')) return at;
+    return at + 1 + digits(text.substr(at + 1));
+  };
+  if (shape(text, "9999999999.9") > 0) return fraction(10);
+  if (shape(text, "99:99:99") == 0) return 0;
+  const std::size_t end = fraction(8);
+  const std::string_view zone = text.substr(end);
+  if (zone.starts_with('Z')) return end + 1;
+  for (const char* offset : {"+99:99", "-99:99", "+9999", "-9999"})
+    if (const std::size_t length = shape(zone, offset); length > 0) return end + length;
+  return end;
+}
+
+/// The line without the dates and times that a launcher writes, which differ from line to line.
+std::string without_moments(const std::string& line) {
+  std::string out;
+  for (std::size_t at = 0; at < line.size();) {
+    const bool inside = !out.empty() && is_digit(out.back());  // a number, as 0000:07:00
+    const std::size_t length = inside ? 0 : moment(std::string_view(line).substr(at));
+    if (length == 0) out += line[at];
+    at += std::max<std::size_t>(length, 1);
+  }
   return out;
 }
 
@@ -44,8 +91,7 @@ std::optional<double> number(const std::string& word) {
 }
 
 bool is_count(const std::string& word) {
-  return !word.empty() && word.size() < 16 &&
-         std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !word.empty() && word.size() < 16 && std::all_of(word.begin(), word.end(), is_digit);
 }
 
 /// The name here of what a program of nccl-tests measures.
@@ -64,6 +110,7 @@ class LineReader {
 
   void read(std::string line) {
     ++line_;
+    line = without_moments(line);
     if (!line.starts_with(label_)) return;
     line = without_label(line);
     if (const auto columns = columns_of(line); !columns.empty()) {
@@ -87,12 +134,14 @@ class LineReader {
   }
 
  private:
-  /// A line of a size is written in three pieces: a label stands before each of them.
+  /// A line of a size is written in three pieces: a label stands before each of them. Of several
+  /// labels, as of srun --label and mpirun --tag-output, the last one.
   std::string without_label(const std::string& line) const {
     std::string out = line.substr(label_.size());
     if (label_.empty() || std::isalnum(static_cast<unsigned char>(label_.back())) != 0) return out;
-    for (std::size_t at = 0; (at = out.find(label_, at)) != std::string::npos;)
-      out = fmt::format("{} {}", out.substr(0, at), out.substr(at + label_.size()));
+    for (const std::string& label : {label_, label_.substr(label_.find_last_of(" \t") + 1)})
+      for (std::size_t at = 0; (at = out.find(label, at)) != std::string::npos;)
+        out = fmt::format("{} {}", out.substr(0, at), out.substr(at + label.size()));
     return out;
   }
   [[noreturn]] void fail(const std::string& what) const {
@@ -152,7 +201,9 @@ void each_line(const std::string& text, F f) {
 std::optional<std::string> label_of(const std::string& text) {
   std::optional<std::string> out;
   each_line(text, [&](const std::string& line) {
-    if (!out && !columns_of(line).empty()) out = line.substr(0, line.find('#'));
+    if (out || columns_of(line).empty()) return;
+    const std::string same = without_moments(line);
+    out = same.substr(0, same.find('#'));
   });
   return out;
 }

@@ -7,8 +7,8 @@
 //        ...
 //
 // The first time is out of place, the second in place; the first is taken, because it is what
-// `rehearse collective` predicts. Lines of logs between them are skipped, and so are labels that a
-// launcher puts before each line, or before each piece of a line.
+// `rehearse collective` predicts. Lines of logs between them are skipped, and so are labels and
+// times that a launcher puts before each line, or before each piece of a line.
 #pragma once
 #include <cstdint>
 #include <string>

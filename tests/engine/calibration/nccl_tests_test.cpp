@@ -91,6 +91,24 @@ TEST(NcclTests, SkipsTheLabelsOfALauncher) {
   EXPECT_DOUBLE_EQ(found.times[0].seconds, 28.39e-6);
 }
 
+TEST(NcclTests, LeavesOutTheTimesOfALauncher) {
+  for (const auto& [first, second] :
+       {std::pair("[2024-05-01 12:00:00] ", "[2024-05-01 12:00:07] "),
+        {"2024-05-01T12:00:00.123Z ", "2024-05-01T23:59:59.98+02:00 "},
+        {"node-3: [12:00:00] ", "node-3: [12:01:10] "},
+        {"1714564800.123456 ", "1714564801.5 "}}) {
+    const NcclOutput found = read_nccl_output(
+        fmt::format("{0}#  Rank  0 Group  0 Pid 1 on node device  0 [0000:07:00] NVIDIA H200\n"
+                    "{0}#       size         count      type   redop    root     time   algbw\n"
+                    "{1}        1024            16     float    none      -1    28.39    0.04\n",
+                    first, second),
+        "stamped.txt");
+    EXPECT_EQ(found.ranks, 1) << first;
+    ASSERT_EQ(found.times.size(), 1U) << first;
+    EXPECT_DOUBLE_EQ(found.times[0].seconds, 28.39e-6) << first;
+  }
+}
+
 std::string refusal(const std::string& line) {
   const std::string header =
       "#       size         count      type   redop    root     time   algbw   busbw #wrong\n";
