@@ -49,7 +49,8 @@ std::vector<ValidationRow> read_measurements(const std::string& file, bool needs
   for (const char* needed : {"row", "use", kind == Measured::memory ? "bytes" : "seconds"})
     if (table.column(needed) == table.columns.size() &&
         (states_use || needed != std::string("use")))
-      throw InputError(fmt::format("{}:1: no column \"{}\"", file, needed));
+      throw InputError(fmt::format("{}:1: no column \"{}\"; the columns are {}", file, needed,
+                                   fmt::join(table.columns, ", ")));
   std::vector<ValidationRow> out;
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const std::vector<std::string>& fields = table.rows[r];

@@ -59,7 +59,8 @@ CsvTable parse_csv(const std::string& text, const std::string& file) {
   const auto line = [](int, void* to) { static_cast<Reader*>(to)->end_row(); };
   bool read = true;
   // Line by line, because libcsv does not say where it is.
-  for (std::size_t begin = 0; read && begin < text.size();) {
+  const std::size_t mark = text.starts_with("\xef\xbb\xbf") ? 3 : 0;  // of UTF-8
+  for (std::size_t begin = mark; read && begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
     ++reader.line;
     read =
@@ -70,7 +71,8 @@ CsvTable parse_csv(const std::string& text, const std::string& file) {
   if (!reader.complaint.empty()) throw InputError(reader.complaint);
   if (!read)
     throw InputError(
-        fmt::format("{}:{}: not CSV: {}", file, reader.line, csv_strerror(csv_error(&parser))));
+        fmt::format("{}:{}: not CSV: a quotation mark inside a field, or one that is never closed",
+                    file, reader.line));
   if (reader.table.columns.empty()) throw InputError(fmt::format("{}: no header line", file));
   return std::move(reader.table);
 }

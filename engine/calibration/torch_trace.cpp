@@ -14,6 +14,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/median.h"
+#include "engine/calibration/file_form.h"
 #include "engine/costs/ping_pong.h"
 
 namespace rehearse::calibration {
@@ -260,12 +261,17 @@ TorchTrace read_torch_trace(const std::string& text_of_file, const std::string& 
   Json json;
   try {
     json = Json::parse(text_of_file);
-  } catch (const Json::exception& error) {
-    throw InputError(fmt::format("{}: not JSON: {}", file, error.what()));
+  } catch (const Json::exception&) {  // form_of says what is wrong
   }
-  const auto events = json.is_object() ? json.find("traceEvents") : json.end();
-  if (!json.is_object() || events == json.end() || !events->is_array())
-    throw InputError(fmt::format("{}: no list \"traceEvents\", which a Chrome trace has", file));
+  if (!json.is_object() || !json.contains("traceEvents"))
+    throw InputError(
+        fmt::format("{}: is no trace of PyTorch's profiler, which is a JSON object with a list "
+                    "\"traceEvents\"; it is {}",
+                    file, form_of(text_of_file).what));
+  const auto events = json.find("traceEvents");
+  if (!events->is_array())
+    throw InputError(fmt::format(
+        "{}: \"traceEvents\" is no list; in a trace of PyTorch's profiler it lists events", file));
   TraceReader reader;
   for (const Json& event : *events) reader.read(event);
   TorchTrace out = reader.done(file);

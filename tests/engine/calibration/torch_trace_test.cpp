@@ -171,9 +171,9 @@ TEST(TorchTrace, RefusesWhatIsNoTrace) {
   const auto refusal = [](const std::string& text) {
     return message_of<InputError>([&] { read_torch_trace(text, "trace.json"); });
   };
-  EXPECT_THAT(refusal("{"), HasSubstr("trace.json: not JSON"));
-  EXPECT_THAT(refusal("[]"), HasSubstr("no list \"traceEvents\""));
-  EXPECT_THAT(refusal("{\"traceEvents\": 7}"), HasSubstr("no list \"traceEvents\""));
+  EXPECT_THAT(refusal("{"), HasSubstr("trace.json: is no trace of PyTorch's profiler"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("with a list \"traceEvents\"; it is a JSON list"));
+  EXPECT_THAT(refusal("{\"traceEvents\": 7}"), HasSubstr("\"traceEvents\" is no list"));
   EXPECT_THAT(
       refusal("{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\"}, 3]}"),
       HasSubstr("no kernel of a GPU"));
