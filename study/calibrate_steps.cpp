@@ -14,6 +14,7 @@
 #include "study/calibration_files.h"
 #include "study/decision.h"
 #include "study/load.h"
+#include "study/step_columns.h"
 #include "study/study.h"
 #include "study/validation.h"
 
@@ -49,18 +50,20 @@ struct MeasuredJob {
 
 class StepRows {
  public:
-  explicit StepRows(const CalibrationQuestion& question) : question_(question) {
+  explicit StepRows(const CalibrationQuestion& question) : question_(question), columns_(question) {
     if (question.device.empty() && question.software.empty())
       throw InputError(
           "name what to fit: --device NAME for the efficiencies of a device, --software NAME for "
           "the host's seconds, or both");
     if (!question.software.empty()) software_ = software::load_software(question.software).name;
-    for (const ValidationRow& row : read_measurements(question.data, false)) load(row);
+    const std::vector<ValidationRow> rows = read_measurements(question.data, false);
+    for (std::size_t r = 0; r < rows.size(); ++r) load(rows[r], r);
     if (jobs_.empty()) refuse();
   }
 
   const std::vector<CalibratedRow>& rows() const { return rows_; }
   std::size_t left_out() const { return left_out_; }
+  const StepColumns& columns() const { return columns_; }
   const job::Job& first() const { return jobs_.front().job; }
   /// The device as the jobs have it now; the first of the cluster when none is to be fitted.
   cluster::DeviceKind device() const {
@@ -98,11 +101,21 @@ class StepRows {
       kind.*knob.fraction = values[i];
       one.job.cluster.replace_kind(one.kind, std::move(kind));
     }
-    try {
-      return predict_step(completed(one.job), Fidelity::analytic).summary.step_time.mean;
-    } catch (const InputError& error) {
-      throw unpredictable(rows_[row].name, error);
+    return step_seconds(row, one.job);
+  }
+  /// Seconds of a step of the row on devices that reach their peaks, with a host that takes no
+  /// time.
+  double least(std::size_t row) const {
+    job::Job job = jobs_[row].job;
+    for (std::size_t k = 0; k < job.cluster.kinds().size(); ++k) {
+      cluster::DeviceKind kind = job.cluster.kinds()[k];
+      for (const Knob& knob : knobs)
+        if (knob.fraction != nullptr) kind.*knob.fraction = 1;
+      job.cluster.replace_kind(static_cast<Id>(k), std::move(kind));
     }
+    for (const Knob& knob : knobs)
+      if (knob.duration != nullptr) job.model.software.*knob.duration = {};
+    return step_seconds(row, job);
   }
   /// The range of the rows' jobs, for the comments of a written file.
   std::vector<std::string> range() const {
@@ -150,8 +163,16 @@ class StepRows {
     return InputError(
         fmt::format("{}: row \"{}\" cannot be predicted: {}", question_.data, row, error.what()));
   }
-  void load(const ValidationRow& row) {
-    std::vector<std::string> keys = row.overrides;
+  double step_seconds(std::size_t row, const job::Job& job) const {
+    try {
+      return predict_step(completed(job), Fidelity::analytic).summary.step_time.mean;
+    } catch (const InputError& error) {
+      throw unpredictable(rows_[row].name, error);
+    }
+  }
+  void load(const ValidationRow& row, std::size_t number) {
+    std::vector<std::string> keys = columns_.overrides(number);
+    keys.insert(keys.end(), row.overrides.begin(), row.overrides.end());
     keys.insert(keys.end(), question_.overrides.begin(), question_.overrides.end());
     MeasuredJob one;
     try {
@@ -162,6 +183,7 @@ class StepRows {
     } catch (const InputError& error) {
       throw unpredictable(row.name, error);
     }
+    columns_.check(number, one.job);
     for (std::size_t k = 0; k < one.job.cluster.kinds().size(); ++k) {
       const std::string& name = one.job.cluster.kinds()[k].name;
       devices_.insert(name);
@@ -196,6 +218,7 @@ class StepRows {
   }
 
   const CalibrationQuestion& question_;
+  StepColumns columns_;
   std::string software_ = {};  // name; empty: of any
   std::vector<MeasuredJob> jobs_ = {};
   std::vector<CalibratedRow> rows_ = {};  // of each job
@@ -218,13 +241,15 @@ void check_flags(const CalibrationQuestion& question) {
 
 Calibration calibrate_steps(const CalibrationQuestion& question) {
   StepRows rows(question);
-  Calibration out{.rows = rows.rows()};
+  Calibration out{.rows = rows.rows(), .notes = rows.columns().notes()};
   check_flags(question);
   const std::vector<Candidate> keys = chosen(rows.candidates(), question.fit);
-  const std::vector<double> values = fit_rows(
-      question, keys,
-      [&](std::size_t row, std::span<const double> at) { return rows.seconds(row, keys, at); },
-      out);
+  const std::vector<double> values =
+      fit_rows(question, keys,
+               {.seconds = [&](std::size_t row,
+                               std::span<const double> at) { return rows.seconds(row, keys, at); },
+                .least = [&](std::size_t row) { return rows.least(row); }},
+               out);
   if (!question.device.empty()) out.facts.emplace_back("device", question.device);
   out.facts.emplace_back("software", rows.first().model.software.name);
   if (rows.left_out() > 0)

@@ -154,15 +154,26 @@ class TraceCalibration {
     }
     cluster::DeviceKind kind = kind_;
     kind.launch = {};  // a kernel's own seconds hold no gap
-    const std::vector<double> values = fit_rows(
-        question_, keys,
-        [&](std::size_t row, std::span<const double> at) {
-          for (std::size_t i = 0; i < keys.size(); ++i) kind.*fraction_of(keys[i]) = at[i];
-          const calibration::TracedProduct& p = trace_.products[row];
-          return costs::launch_seconds(kind, launch_of(p), p.dtype, p.tf32);
-        },
-        out_);
+    const std::vector<double> values =
+        fit_rows(question_, keys,
+                 {.seconds =
+                      [&](std::size_t row, std::span<const double> at) {
+                        for (std::size_t i = 0; i < keys.size(); ++i)
+                          kind.*fraction_of(keys[i]) = at[i];
+                        return seconds_of(kind, trace_.products[row]);
+                      },
+                  .table = false,
+                  .least =
+                      [&](std::size_t row) {
+                        cluster::DeviceKind peak = kind;
+                        for (const Fraction& one : fractions) peak.*one.value = 1;
+                        return seconds_of(peak, trace_.products[row]);
+                      }},
+                 out_);
     for (std::size_t i = 0; i < keys.size(); ++i) kind_.*fraction_of(keys[i]) = values[i];
+  }
+  static double seconds_of(const cluster::DeviceKind& kind, const calibration::TracedProduct& p) {
+    return costs::launch_seconds(kind, launch_of(p), p.dtype, p.tf32);
   }
   static double cluster::DeviceKind::*fraction_of(const Candidate& key) {
     return std::find_if(fractions.begin(), fractions.end(),

@@ -11,31 +11,56 @@
 #include "engine/base/hints.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
-#include "engine/calibration/nccl_tests.h"
+#include "engine/calibration/file_form.h"
 #include "study/calibration_files.h"
+#include "study/calibration_units.h"
 
 namespace rehearse::study {
 
+namespace {
+
+constexpr const char* formats_read =
+    "a CSV table with the columns row and seconds, output of nccl-tests, and a trace of PyTorch's "
+    "profiler (docs/cli.md, calibrate)";
+
+/// Throws InputError when a file of this form cannot hold measurements of this kind. A trace says
+/// so itself.
+void refuse_other_form(Measurements kind, const CalibrationQuestion& question) {
+  if (kind == Measurements::trace) return;
+  const calibration::FileForm found = calibration::form_of(question.text);
+  const bool log = found.form == calibration::Form::nccl_output;
+  if (found.form == calibration::Form::table || (log && kind == Measurements::nccl_tests)) return;
+  throw InputError(fmt::format(
+      "{}: holds no {}: it is {}; {}", question.data,
+      kind == Measurements::steps
+          ? "step times, which are a CSV table with the columns row and seconds"
+          : "times of collectives, which are output of nccl-tests or a CSV table with the columns "
+            "row, seconds and collective.bytes",
+      found.what, log ? "leave out --kind" : "--kind says what a file is, and may be left out"));
+}
+
+}  // namespace
+
 Measurements kind_of(const std::string& text, const std::string& file) {
-  if (text.starts_with("\x1f\x8b"))
-    throw InputError(fmt::format("{}: is compressed with gzip; unpack it first", file));
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) throw InputError(fmt::format("{}: is empty", file));
-  if (text[first] == '{') return Measurements::trace;
-  if (calibration::is_nccl_output(text)) return Measurements::nccl_tests;
-  const CsvTable table = parse_csv(text, file);
-  if (table.column("seconds") == table.columns.size())
-    throw InputError(
-        fmt::format("{}: looks like no measurements: neither a table with a column \"seconds\", "
-                    "output of nccl-tests, nor a profiler's trace; --kind says which it is",
-                    file));
-  const bool collective =
-      std::any_of(table.columns.begin(), table.columns.end(),
-                  [](const std::string& column) { return column.starts_with("collective."); });
-  return collective ? Measurements::nccl_tests : Measurements::steps;
+  if (const std::size_t first = text.find_first_not_of(" \t\r\n");
+      first != std::string::npos && text[first] == '{')
+    return Measurements::trace;
+  const calibration::FileForm found = calibration::form_of(text);
+  if (found.form == calibration::Form::nccl_output) return Measurements::nccl_tests;
+  if (found.form == calibration::Form::table) {
+    const CsvTable table = parse_csv(text, file);
+    const bool collective =
+        std::any_of(table.columns.begin(), table.columns.end(),
+                    [](const std::string& column) { return column.starts_with("collective."); });
+    if (table.column("seconds") < table.columns.size())
+      return collective ? Measurements::nccl_tests : Measurements::steps;
+  }
+  throw InputError(fmt::format("{}: looks like no measurements: it is {}; calibrate reads {}", file,
+                               found.what, formats_read));
 }
 
 Calibration calibrate(Measurements kind, const CalibrationQuestion& question) {
+  refuse_other_form(kind, question);
   Calibration out;
   switch (kind) {
     case Measurements::steps:
@@ -72,10 +97,10 @@ std::vector<Candidate> chosen(const std::vector<Candidate>& all,
   return out;
 }
 
-std::vector<double> fit_rows(
-    const CalibrationQuestion& question, const std::vector<Candidate>& candidates,
-    const std::function<double(std::size_t row, std::span<const double> values)>& predict,
-    Calibration& out) {
+std::vector<double> fit_rows(const CalibrationQuestion& question,
+                             const std::vector<Candidate>& candidates,
+                             const RowPredictor& predictor, Calibration& out) {
+  const auto& predict = predictor.seconds;
   calibration::Problem problem{.folds = question.folds, .evaluations = question.evaluations};
   std::vector<std::size_t> fitted;  // rows
   for (std::size_t r = 0; r < out.rows.size(); ++r)
@@ -96,6 +121,7 @@ std::vector<double> fit_rows(
   }
   if (question.tell) problem.tell = question.tell;
   for (std::size_t r = 0; r < out.rows.size(); ++r) out.rows[r].at_start = predict(r, values);
+  doubt_units(question, predictor, out);
   problem.predict = [&](std::size_t row, std::span<const double> at) {
     return predict(fitted[row], at);
   };

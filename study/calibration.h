@@ -80,14 +80,23 @@ struct Candidate {
 /// Those that `fit` names, all of them when it is empty. Throws InputError that names the nearest.
 std::vector<Candidate> chosen(const std::vector<Candidate>& all,
                               const std::vector<std::string>& fit);
+/// Seconds of a row.
+struct RowPredictor {
+  /// With these values of the candidates.
+  std::function<double(std::size_t row, std::span<const double> values)> seconds = {};
+  bool table = true;  // the measured seconds are a column that a person filled
+  /// At the full rates of devices and links; empty: not known.
+  std::function<double(std::size_t row)> least = {};
+  /// With `times` the bytes, at the start; empty: the rows have no sizes that a person wrote.
+  std::function<double(std::size_t row, double times)> resized = {};
+};
 /// Fits `candidates` to the measured rows of `out` that are marked fitted, and writes keys, notes,
-/// the rows' predictions and the errors to `out`. `predict`: seconds of row i of `out.rows`.
-/// Returns the value of each candidate. Throws InputError when --fit names more parameters than the
-/// rows can determine.
-std::vector<double> fit_rows(
-    const CalibrationQuestion& question, const std::vector<Candidate>& candidates,
-    const std::function<double(std::size_t row, std::span<const double> values)>& predict,
-    Calibration& out);
+/// the rows' predictions and the errors to `out`. Returns the value of each candidate. Throws
+/// InputError when --fit names more parameters than the rows can determine, and when the rows look
+/// like another unit.
+std::vector<double> fit_rows(const CalibrationQuestion& question,
+                             const std::vector<Candidate>& candidates,
+                             const RowPredictor& predictor, Calibration& out);
 /// "16 rows of bert.csv: mean error 3.1%, cross-validated 3.9%": for `source` of a written file.
 std::string source_text(const CalibrationQuestion& question, const Calibration& calibration);
 

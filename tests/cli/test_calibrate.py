@@ -290,6 +290,8 @@ class Calibrate(CliTestCase):
         self.refused(
             "calibrate", self.write('{"traceEvents": []}', "x.json"), "--device", "H100", says=["no event of category", "ProfilerActivity"]
         )
-        self.refused("calibrate", self.write("{", "x.json"), "--device", "H100", says=["x.json: not JSON"])
+        self.refused(
+            "calibrate", self.write("{", "x.json"), "--device", "H100", says=["x.json: is no trace of PyTorch's profiler", "cut off"]
+        )
         (self.tmp / "x.gz").write_bytes(b"\x1f\x8b\x08\x00")
         self.refused("calibrate", self.tmp / "x.gz", "--device", "H100", says=["gzip"])
