@@ -42,20 +42,28 @@ program::Program read_program(const Options& options, const std::optional<job::J
   return of_file(options, [&] { return program::parse_program(read_file(options.from)); });
 }
 
-/// Throws InputError when a program from a file is for another number of ranks than the job, or
-/// computes segments that the job's model does not have.
-void check_against(const Options& options, const program::Program& program, const job::Job& job) {
+/// Throws InputError when a program from a file cannot be one of the job. Returns where it differs
+/// from the program that the job compiles to.
+study::ProgramDifference check_against(const Options& options, const program::Program& program,
+                                       const job::Job& job) {
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(fmt::format("--from {}: {}", options.from, why));
+  };
   const model::ModelSpec& model = job.model;
   if (const int ranks = job.plan.mesh.world_size(); program.world_size != ranks)
-    throw InputError(fmt::format("--from {}: it is for {} ranks, but {} has {}", options.from,
-                                 program.world_size, options.job, ranks));
+    refuse(
+        fmt::format("it is for {} ranks, but {} has {}", program.world_size, options.job, ranks));
   for (const program::Role& role : program.roles)
     for (const program::Op& op : role.ops)
       if (const auto* compute = std::get_if<program::Compute>(&op.work);
           compute != nullptr && compute->segment >= model.segments.size())
-        throw InputError(fmt::format("--from {}: it computes segment {}, but model {} of {} has {}",
-                                     options.from, compute->segment, model.name, options.job,
-                                     model.segments.size()));
+        refuse(fmt::format("it computes segment {}, but model {} of {} has {}", compute->segment,
+                           model.name, options.job, model.segments.size()));
+  const program::Program own = program_of(job);
+  if (const std::string why = study::of_another_job(program, own); !why.empty())
+    refuse(fmt::format("it is of another job than {} (model {}): {}; leave one of the two out",
+                       options.job, model.name, why));
+  return study::difference_of(program, own);
 }
 
 int run_program(const Context& context, const Options& options) {
@@ -70,15 +78,22 @@ int run_program(const Context& context, const Options& options) {
   }
   teller.say(options.check ? "linking and checking the program" : "compiling the program");
   program::Program program = read_program(options, job);
+  std::optional<study::ProgramDifference> difference;
+  if (job && !options.from.empty()) difference = check_against(options, program, *job);
   if (!options.output.empty()) write_file(options.output, to_text(program));
   if (options.check) {
-    if (job && !options.from.empty()) check_against(options, program, *job);
     const link::LinkedProgram linked = of_file(options, [&] {
       return job ? link::link(std::move(program), job->model) : link::link(std::move(program));
     });
     teller.done();
-    std::cout << (context.json ? study::to_json(linked, job.has_value()).dump(2) + "\n"
-                               : study::describe(linked, job.has_value()));
+    if (context.json) {
+      nlohmann::ordered_json out = study::to_json(linked, job.has_value());
+      if (difference) out["difference_from_job"] = to_json(*difference);
+      std::cout << out.dump(2) << "\n";
+    } else {
+      std::cout << study::describe(linked, job.has_value())
+                << (difference ? describe(*difference, options.job) : "");
+    }
   } else if (context.json) {
     teller.done();
     const nlohmann::ordered_json out{{"schema_version", 1},

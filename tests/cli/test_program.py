@@ -33,7 +33,35 @@ class Programs(CliTestCase):
         self.rehearse("program", self.job(TINY), "-o", path)
         other = self.job(TINY.replace("cluster.world_size = 4", "cluster.world_size = 8"), "eight.toml")
         says = [f"--from {path}: it is for 4 ranks, but {other} has 8"]
-        self.refused("program", other, "--from", path, "--check", says=says)
+        for check in ((), ("--check",)):
+            self.refused("program", other, "--from", path, *check, says=says)
+        # As many ranks, but another method, mesh or model.
+        for keys, why in (
+            (["method.name=zero1"], "its method is ddp, the job's zero1"),
+            (["method.tp=2"], "its mesh is pp 1 x dp 4 x tp 1, the job's pp 1 x dp 2 x tp 2"),
+            (["method.precision=bf16"], "the numbers that worker keeps between steps are"),
+            (["model.ffn=128"], "the numbers that worker keeps between steps are"),
+        ):
+            sets = [word for key in keys for word in ("--set", key)]
+            says = [f"--from {path}: it is of another job than ", "(model gpt-tiny", why]
+            for check in ((), ("--check",)):
+                self.refused("program", self.job(TINY), "--from", path, *check, *sets, says=says)
+
+    def test_what_differs_from_the_job(self):
+        """A program with other ops may be one that the user has edited, so it is checked, and the first difference is shown."""
+        path = self.tmp / "one.program"
+        job = self.job()
+        self.rehearse("program", job, "-o", path)
+        given = ("program", job, "--from", path, "--check")
+        self.assertIsNone(self.json(*given)["difference_from_job"])
+        own = self.json("program", job)["program_hash"]
+        double = ("--set", "train.global_batch=32")
+        said = self.rehearse(*given, *double).stdout
+        self.assertRegex(said, rf"\ndiffers from the program of {job}, hash [0-9a-f]+: line \d+ is \".*\", that of the job \".*\"\n")
+        difference = self.json(*given, *double)["difference_from_job"]
+        self.assertNotEqual(difference["job_program_hash"], own)
+        self.assertEqual(path.read_text().splitlines()[difference["line"] - 1], difference["text"])
+        self.assertNotIn("differs", self.rehearse(*given).stdout)
 
     def test_check(self):
         out = self.rehearse("program", self.job(PIPELINE), "--check").stdout
