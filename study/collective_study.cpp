@@ -20,11 +20,10 @@
 namespace rehearse::study {
 namespace {
 
-constexpr std::size_t most_ranks = 4096;  // of one group
-
 /// "8": the first eight devices; "0-3,6": these devices.
 std::vector<Id> read_ranks(const Config& c, std::size_t devices) {
-  const std::string text = c.text("ranks", fmt::format("{}", std::min(devices, most_ranks)));
+  const std::string text =
+      c.text("ranks", fmt::format("{}", std::min(devices, most_collective_ranks)));
   const auto wrong = [&](const std::string& why) {
     return c.error("ranks", fmt::format("\"{}\": {}; give a number of ranks, as in 8, or devices, "
                                         "as in 0-3,6",
@@ -61,8 +60,8 @@ std::vector<Id> read_ranks(const Config& c, std::size_t devices) {
       begin = end + 1;
     }
   }
-  if (out.size() < 2 || out.size() > most_ranks)
-    throw wrong(fmt::format("a collective needs 2 to {} ranks", most_ranks));
+  if (out.size() < 2 || out.size() > most_collective_ranks)
+    throw wrong(fmt::format("a collective needs 2 to {} ranks", most_collective_ranks));
   return out;
 }
 

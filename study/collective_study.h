@@ -12,6 +12,9 @@
 
 namespace rehearse::study {
 
+/// Of one group. Where ranks are not stated and the cluster has more devices, the first so many.
+inline constexpr std::size_t most_collective_ranks = 4096;
+
 struct CollectiveQuestion {
   cluster::Cluster cluster = {};  // with the software's communication library
   std::string software = {};

@@ -78,6 +78,15 @@ std::string gigabytes(double bytes_per_second) {
   return fmt::format("{:.2f}", bytes_per_second / 1e9);
 }
 
+/// A line that says how many of the cluster's devices take part, where nobody asked for fewer than
+/// all; else empty.
+std::string left_out(const study::CollectiveQuestion& q, const Options& options) {
+  const std::size_t devices = q.cluster.devices().size();
+  if (!options.ranks.empty() || q.devices.size() == devices) return "";
+  return fmt::format("the first {} of {} devices: a collective has at most {} ranks here\n",
+                     q.devices.size(), devices, study::most_collective_ranks);
+}
+
 std::string with_protocol(const study::CollectiveWay& way) {
   return way.protocol.empty() ? std::string(name_of(way.algorithm))
                               : fmt::format("{} {}", name_of(way.algorithm), way.protocol);
@@ -133,6 +142,7 @@ int run_collective(const Context& context, const Options& options) {
                                                             {"collective", name_of(q.move)},
                                                             {"cluster", q.cluster.name()},
                                                             {"ranks", q.devices.size()},
+                                                            {"devices", q.cluster.devices().size()},
                                                             {"dtype", name_of(q.dtype)},
                                                             {"software", q.software},
                                                             {"library", q.cluster.library().name},
@@ -142,8 +152,9 @@ int run_collective(const Context& context, const Options& options) {
     std::cout << text_of(json);
     return good;
   }
-  std::cout << fmt::format("{} of {} ranks on {}, software {}, library {}\n\n", name_of(q.move),
-                           q.devices.size(), q.cluster.name(), q.software, q.cluster.library().name)
+  std::cout << fmt::format("{} of {} ranks on {}, software {}, library {}\n{}\n", name_of(q.move),
+                           q.devices.size(), q.cluster.name(), q.software, q.cluster.library().name,
+                           left_out(q, options))
             << (options.ways ? ways_table(all) : answers_table(q, all));
   return good;
 }

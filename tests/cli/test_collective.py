@@ -31,7 +31,8 @@ class Collective(CliTestCase):
 
     def test_json(self):
         whole = self.json(*ON, "--bytes", "1MiB:4MiB")
-        keys = ["schema_version", "version", "command", "collective", "cluster", "ranks", "dtype", "software", "library", "sizes"]
+        keys = ["schema_version", "version", "command", "collective", "cluster", "ranks", "devices", "dtype"]
+        keys += ["software", "library", "sizes"]
         self.assertEqual(list(whole), keys)
         self.assertEqual((whole["ranks"], whole["software"], whole["library"]), (8, "pytorch-2", "nccl-2.20"))
         self.assertEqual([s["bytes"] for s in whole["sizes"]], [1 << 20, 2 << 20, 4 << 20])
@@ -51,6 +52,15 @@ class Collective(CliTestCase):
         # A large tensor takes Simple and nearly all of the 240 GB/s; a small one LL.
         self.assertEqual((lines[0][7], lines[2][7]), ("LL", "Simple"))
         self.assertGreater(float(lines[2][5]), 200)
+
+    def test_devices_beyond_the_most_ranks(self):
+        """A cluster of more devices than a collective has ranks: the first ones take part, and the answer says so."""
+        large = ("collective", "all_reduce", "--cluster", "dgx-a100:513", "--bytes", "1MiB")
+        note = "the first 4096 of 4104 devices: a collective has at most 4096 ranks here\n"
+        self.assertIn(note, self.rehearse(*large).stdout)
+        self.assertNotIn("the first", self.rehearse(*large, "--ranks", "8").stdout)
+        whole = self.json(*large)
+        self.assertEqual((whole["ranks"], whole["devices"]), (4096, 4104))
 
     def test_sizes_as_nccl_tests_takes_them(self):
         """A number without a unit is bytes, and -b is --bytes."""
