@@ -88,11 +88,17 @@ int run_sweep(const Context& context, const Options& options) {
   if (options.output.empty() && !options.dry_run)
     throw InputError("sweep needs -o DIR, a folder for its results; --dry-run lists the points");
   const study::Sweep sweep = study::read_sweep(options.file, context.set);
+  const bool ranked = !sweep.scaling || !options.by.empty();
+  if (!ranked && options.top != Options{}.top)
+    throw InputError(
+        fmt::format("--top {}: the table of a [scaling] has all points, in the order of their "
+                    "devices; with --by METRIC it has the best",
+                    options.top));
   const std::vector<study::Metric> by = study::metrics_named(sweep.question, options.by, "--by");
   const std::vector<study::Point> points = study::points_of(sweep);
   study::Rows rows = options.output.empty() ? study::Rows{} : study::read_rows(options.output);
   if (options.dry_run) {
-    const Whole known{sweep, study::results_of(sweep, points, rows), by};
+    const Whole known{sweep, study::results_of(sweep, points, rows), by, 0, ranked};
     std::cout << (context.json ? text_of(json_of(context, known)) : listed(known));
     return good;
   }
@@ -112,7 +118,7 @@ int run_sweep(const Context& context, const Options& options) {
   teller.done();
   if (status > 128) return status;
   const Whole whole{sweep, searches ? std::move(found) : study::results_of(sweep, points, rows), by,
-                    searches ? points.size() : 0};
+                    searches ? points.size() : 0, ranked};
   const Json json = json_of(context, whole);
   // As compare, of which no method can run. A shard is good when it has tried its points.
   const auto has_result = [](const study::Row& row) { return !row.metrics.empty(); };

@@ -128,7 +128,7 @@ std::string best_table(const Whole& whole, int top) {
   std::vector<std::size_t> shown = several ? study::frontier(whole.results, whole.by)
                                            : study::ranking(whole.results, whole.by.front());
   const std::size_t best = shown.size();
-  if (whole.sweep.scaling && !several)
+  if (!whole.ranked)
     std::sort(shown.begin(), shown.end());
   else
     shown.resize(std::min(shown.size(), static_cast<std::size_t>(top)));
@@ -155,11 +155,13 @@ std::string best_table(const Whole& whole, int top) {
            fmt::format("\nthe frontier by {}: {} of {} points that can run{}\n", names_of(whole.by),
                        best, able,
                        shown.size() < best ? fmt::format(", {} shown", shown.size()) : "");
-  if (whole.sweep.scaling)
-    return table(lines) + fmt::format("\n{} scaling; efficiency beside the fewest devices\n",
-                                      name_of(*whole.sweep.scaling));
-  return table(lines) + fmt::format("\nthe best {} of {} points that can run, by {}\n",
-                                    shown.size(), able, whole.by.front().name);
+  const std::string scaling =
+      whole.sweep.scaling ? fmt::format("{} scaling; efficiency beside the fewest devices\n",
+                                        name_of(*whole.sweep.scaling))
+                          : "";
+  if (!whole.ranked) return table(lines) + "\n" + scaling;
+  return table(lines) + fmt::format("\nthe best {} of {} points that can run, by {}\n{}",
+                                    shown.size(), able, whole.by.front().name, scaling);
 }
 
 std::string remarks(const Whole& whole) {

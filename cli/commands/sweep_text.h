@@ -15,10 +15,11 @@ struct Whole {
   std::vector<study::Row> results;
   std::vector<study::Metric> by;  // several: their frontier is the answer
   std::size_t searched = 0;       // points among which these were chosen; 0: all are there
+  bool ranked = true;             // by `by`; false: a scaling's points, in their order
 };
 
-/// The best points, at most `top`; of several metrics the frontier; of a scaling all points, in
-/// their order.
+/// The best points, at most `top`; of several metrics the frontier; if they are not ranked all
+/// points, in their order.
 std::string best_table(const Whole& whole, int top);
 /// The commonest reasons why points have no result, and the commonest warnings about results.
 std::string remarks(const Whole& whole);

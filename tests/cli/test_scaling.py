@@ -46,7 +46,7 @@ class Scaling(CliTestCase):
 
     def test_each_method_has_a_curve_of_its_own(self):
         text = SWEEP + '[axes]\nmethods = ["ddp", "zero3"]\n'
-        said = self.rehearse("sweep", self.sweep(text), "-o", self.tmp / "out", "--top", 1).stdout
+        said = self.rehearse("sweep", self.sweep(text), "-o", self.tmp / "out").stdout
         self.assertEqual(re.findall(r"^ *(\d+)  (?:ddp|zero3) ", said, re.M), ["2", "2", "4", "4", "16", "16"])
         with (self.tmp / "out/results.csv").open() as file:
             rows = {(int(row["devices"]), row["methods"]): row for row in csv.DictReader(file)}
@@ -55,6 +55,12 @@ class Scaling(CliTestCase):
             first = float(rows[2, method]["step_s"]) * 2
             self.assertAlmostEqual(float(row["efficiency"]), first / (float(row["step_s"]) * devices))
         self.assertIn("strong scaling; efficiency beside the fewest devices", said)
+        # All points, unless a metric ranks them.
+        self.refused("sweep", self.sweep(text), "-o", self.tmp / "out", "--top", 1, says=["--top 1", "all points", "--by METRIC"])
+        ranked = ("--by", "tokens_per_s", "--top", 2)
+        said = self.rehearse("sweep", self.sweep(text), "-o", self.tmp / "out", *ranked).stdout
+        self.assertEqual(re.findall(r"^ *(\d+)  (?:ddp|zero3) ", said, re.M), ["16", "16"])
+        self.assertIn("the best 2 of 6 points that can run, by tokens_per_s\nstrong scaling; ", said)
         self.assertIn("perfect scaling", re.sub(r"<!--|-->", "", (self.tmp / "out/sweep.svg").read_text()))
 
     def test_clusters_of_a_fixed_size_use_a_part(self):
