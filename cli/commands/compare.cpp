@@ -38,6 +38,9 @@ struct Options : StudyFlags {
 
 using Row = study::ComparedMethod;
 
+/// Whether several seeds were run, so that there is a spread to show.
+bool spreads(const Row& row) { return row.study->summary.step_time.values.size() > 1; }
+
 std::vector<std::string> cells(const Row& row) {
   const study::Study& s = *row.study;
   const execution::Summary& m = s.summary;
@@ -48,9 +51,9 @@ std::vector<std::string> cells(const Row& row) {
   return {row.choice.label,
           mesh_text(s),
           fmt::format("{:.4g}", m.step_time.mean),
-          fmt::format("{:.2g}", m.step_time.ci95),
+          spreads(row) ? fmt::format("{:.2g}", m.step_time.ci95) : "",
           fmt::format("{:.4g}", m.samples_per_s),
-          fmt::format("{:.2g}", m.samples_per_s * share),
+          spreads(row) ? fmt::format("{:.2g}", m.samples_per_s * share) : "",
           fmt::format("{:.4g}", m.tokens_per_s),
           m.mfu > 0 ? percent(m.mfu, 2) : "-",
           percent(m.bubble_fraction, 1),
@@ -169,13 +172,19 @@ std::string describe(const std::vector<Row>& rows, bool fit) {
                                                "peak memory", "J a step", "robust"}};
   for (const Row& row : rows)
     if (row.study) lines.push_back(cells(row));
+  const bool spread =
+      std::ranges::any_of(rows, [](const Row& row) { return row.study && spreads(row); });
+  if (!spread)
+    for (std::vector<std::string>& line : lines)
+      line.erase(line.begin() + 5), line.erase(line.begin() + 3);
   std::string out;
   if (any != nullptr)
-    out = table(lines) + fmt::format(
-                             "\n{}\n+-: 95% interval over {} seed{} of {} steps; "
-                             "GB sent: mean per rank and step; peak memory: {}; fidelity: {}\n",
-                             Work(rows).text(), seeds, seeds == 1 ? "" : "s",
-                             study::range_text(steps), kinds, name_of(any->fidelity));
+    out = table(lines) +
+          fmt::format(
+              "\n{}\n{}{} seed{} of {} steps; GB sent: mean per rank and step; peak memory: {}; "
+              "fidelity: {}\n",
+              Work(rows).text(), spread ? "+-: 95% interval over " : "", seeds,
+              seeds == 1 ? "" : "s", study::range_text(steps), kinds, name_of(any->fidelity));
   out += fastest_text(rows);
   for (const std::string& warning : warnings) out += "warning: " + warning + "\n";
   out += refused_text(rows, fit);
