@@ -81,6 +81,23 @@ Json plan_json(const plan::Plan& plan, const cluster::Cluster& cluster) {
   return out;
 }
 
+/// The method that the job names and that its plan does not have; empty: there is none.
+std::string unused_method(const plan::Decision& d, const job::Job& job) {
+  const std::string& stated = job.plan.method;
+  const bool used = methods::planned(stated) || stated == d.plan.method;
+  return used || !job.where.contains("method.name") ? "" : stated;
+}
+
+std::string method_text(const plan::Decision& d, const job::Job& job) {
+  const std::string unused = unused_method(d, job);
+  return unused.empty()
+             ? d.plan.method
+             : fmt::format(
+                   "{}; method.name = \"{}\" of the job is not used: the planner chooses "
+                   "the method",
+                   d.plan.method, unused);
+}
+
 }  // namespace
 
 plan::Decision decide_with_progress(const job::Job& job, const PlanFlags& flags) {
@@ -166,6 +183,8 @@ nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
   Json out;
   out["schema_version"] = 1;
   add_subject(subject_of(job.model, job.cluster, d.plan), out);
+  const std::string unused = unused_method(d, job);
+  out["method_not_used"] = unused.empty() ? Json() : Json(unused);
   out.update(Json{{"summary", planner::summary_of(d.plan)},
                   {"plan", plan_json(d.plan, job.cluster)},
                   {"step_time_s", d.seconds},
@@ -188,19 +207,22 @@ nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
 
 std::string brief(const plan::Decision& d, const job::Job& job) {
   std::string out = fmt::format(
-      "model      {}\ncluster    {}\nplan       {}\nstep time  {} predicted\nsearch     {} "
+      "model      {}\ncluster    {}\nmethod     {}\nplan       {}\nstep time  {} predicted\nsearch "
+      "    {} "
       "candidates, {} dry-run; --explain says why\n",
       work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
-      planner::summary_of(d.plan), to_text(Seconds(d.seconds)), d.candidates, d.dry_run);
+      method_text(d, job), planner::summary_of(d.plan), to_text(Seconds(d.seconds)), d.candidates,
+      d.dry_run);
   out += device_work_text(d.plan, job.model, job.cluster);
   for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
   return out;
 }
 
 std::string explain(const plan::Decision& d, const job::Job& job) {
-  return fmt::format("model         {}\ncluster       {}\n{}{}",
+  return fmt::format("model         {}\ncluster       {}\nmethod        {}\n{}{}",
                      work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
-                     planner::explain(d), device_work_text(d.plan, job.model, job.cluster));
+                     method_text(d, job), planner::explain(d),
+                     device_work_text(d.plan, job.model, job.cluster));
 }
 
 }  // namespace rehearse::study
