@@ -1,7 +1,6 @@
 #include "engine/model/check.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "engine/base/divisors.h"
@@ -77,19 +76,32 @@ void check_positions(const ModelSpec& m) {
 
 }  // namespace
 
+int most_of(std::string_view key) {
+  for (const auto& [known, most] : {std::pair{"layers", 10'000},
+                                    {"hidden", 1 << 20},
+                                    {"heads", 1 << 20},
+                                    {"kv_heads", 1 << 20},
+                                    {"head_dim", 1 << 16},
+                                    {"ffn", 1 << 23},
+                                    {"vocab", 1 << 24},
+                                    {"padded_vocab", 1 << 25},
+                                    {"outputs", 1 << 20}})
+    if (key == known) return most;
+  return 1 << 24;
+}
+
 void check(const ModelSpec& m) {
-  // Within these limits, products of sizes fit into 64 bits.
-  for (const auto& [key, value, most] : {std::tuple{"layers", m.layers, 10'000},
-                                         {"hidden", m.hidden, 1 << 20},
-                                         {"heads", m.heads, 1 << 20},
-                                         {"head_dim", m.head_dim, 1 << 16},
-                                         {"ffn", m.ffn, 1 << 23},
-                                         {"vocab", m.vocab, 1 << 24},
-                                         {"padded_vocab", m.padded_vocab, 1 << 25},
-                                         {"max_positions", m.max_positions, 1 << 24},
-                                         {"seq_len", m.seq_len, 1 << 24}}) {
+  for (const auto& [key, value] : {std::pair{"layers", m.layers},
+                                   {"hidden", m.hidden},
+                                   {"heads", m.heads},
+                                   {"head_dim", m.head_dim},
+                                   {"ffn", m.ffn},
+                                   {"vocab", m.vocab},
+                                   {"padded_vocab", m.padded_vocab},
+                                   {"max_positions", m.max_positions},
+                                   {"seq_len", m.seq_len}}) {
     require(value >= 1, m, key, value, "must be at least 1");
-    require(value <= most, m, key, value, fmt::format("must be at most {}", most));
+    require(value <= most_of(key), m, key, value, fmt::format("must be at most {}", most_of(key)));
   }
   require(query_width(m) <= 1 << 20, m, "head_dim", m.head_dim,
           fmt::format("times heads = {} must be at most 1048576", m.heads));
@@ -101,11 +113,11 @@ void check(const ModelSpec& m) {
   require(
       m.family == Family::llama || m.kv_heads == m.heads, m, "kv_heads", m.kv_heads,
       fmt::format("must equal heads = {} in this family: grouped queries are llama's", m.heads));
-  require(
-      m.family == Family::llama || m.seq_len <= m.max_positions, m, "seq_len", m.seq_len,
-      fmt::format("is beyond max_positions = {}, the rows of the position table", m.max_positions));
-  require(m.outputs >= 0 && m.outputs <= 1 << 20, m, "outputs", m.outputs,
-          "must be at least 0 and at most 1048576");
+  require(m.family == Family::llama || m.seq_len <= m.max_positions, m, "seq_len", m.seq_len,
+          fmt::format("is beyond max_positions = {}, the rows of the position table; at most {}",
+                      m.max_positions, m.max_positions));
+  require(m.outputs >= 0 && m.outputs <= most_of("outputs"), m, "outputs", m.outputs,
+          fmt::format("must be at least 0 and at most {}", most_of("outputs")));
   require(m.family == Family::bert || m.outputs == 0, m, "outputs", m.outputs,
           "must be 0: only bert has another head than the vocabulary's");
   require(m.dropout >= 0 && m.dropout < 1, m, "dropout", m.dropout,

@@ -6,6 +6,7 @@
 #include "engine/base/data_dir.h"
 #include "engine/base/file_kinds.h"
 #include "engine/base/refusal.h"
+#include "engine/model/check.h"
 #include "engine/model/config_json.h"
 
 namespace rehearse::model {
@@ -15,13 +16,13 @@ namespace {
 Limits open(double most) { return {.least = 0, .most = most, .open = true}; }
 
 ModelSpec read_model(const Config& file, const std::string& name) {
-  const Limits whole = between(1, 1 << 30);  // build_model checks the real limits
+  const Limits whole = between(1, 1 << 30);
   const auto count = [&](const char* key) {
-    return static_cast<int>(file.integer(key, std::nullopt, whole));
+    return static_cast<int>(file.integer(key, std::nullopt, between(1, most_of(key))));
   };
   // An absent key reads as 0, which means build_model's default.
   const auto maybe = [&](const char* key) {
-    return static_cast<int>(file.maybe_integer(key, whole).value_or(0));
+    return static_cast<int>(file.maybe_integer(key, between(1, most_of(key))).value_or(0));
   };
   check_kind(file, FileKind::model);
   ModelSpec m;
@@ -98,7 +99,7 @@ ModelChanges read_changes(const Config& section) {
   // In this order, so that a stated size replaces the default that a change before it asks for.
   for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab",
                           "padded_vocab", "max_positions", "outputs"})
-    if (const auto value = section.maybe_integer(key, between(1, 1 << 30)))
+    if (const auto value = section.maybe_integer(key, between(1, most_of(key))))
       out.sizes.emplace_back(key, static_cast<int>(*value));
   section.number("dropout", 0.0, between(0, 1));
   if (section.has("dropout")) out.dropout = section.number("dropout", 0.0, between(0, 1));

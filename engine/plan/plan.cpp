@@ -278,6 +278,10 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
   check_batch(plan);
   check_groups(plan);
   check_passes(plan, model);
+  if (plan.schedule.recompute_layers > model.layers)
+    refuse("recompute_layers", std::to_string(plan.schedule.recompute_layers),
+           fmt::format("{} has {} layers; at most {}, or 0: all", model.name, model.layers,
+                       model.layers));
   const int chunks = plan.mesh.pp * plan.schedule.virtual_stages;
   if (plan.placement.stages.empty()) {
     // The embedding and the head can be chunks without layers.

@@ -64,7 +64,7 @@ class Sizes(CliTestCase):
             (["method.tp=1048576"], ["method.tp", "nearest"]),
             (["cluster.world_size=1048576"], ["at most 32"]),
             (["train.seq_len=2147483647"], ["train.seq_len", "to 1048576"]),
-            ([f"model.name={model}"], ["layers = 1000000", "at most"]),
+            ([f"model.name={model}"], ["layers", "1000000 is out of range: must be from 1 to 10000"]),
             (["method.name=interleaved", "method.pp=2", "method.virtual_stages=1024"], ["virtual_stages", "layers"]),
             (["method.shares=[2147483647,2147483647]", "cluster.world_size=2"], ["shares"]),
         ):
