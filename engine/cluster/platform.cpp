@@ -20,6 +20,7 @@
 #include "engine/base/limits.h"
 #include "engine/cluster/device_table.h"
 #include "engine/cluster/fabric.h"
+#include "engine/cluster/platform_sections.h"
 #include "engine/cluster/platform_storage.h"
 #include "engine/cluster/platform_torus.h"
 
@@ -99,6 +100,7 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
                            ChangedLinks& changed) {
   NodeTemplate t;
   t.count = c.integer("count", 1, between(1, most_nodes));
+  check_devices(c);
   t.devices = c.texts("devices");
   if (t.devices.empty()) throw c.error("devices", "must name at least one device");
   if (repeat_device) {
@@ -257,9 +259,10 @@ std::int64_t torus_nodes(const Config& file, const TorusShape& torus, std::size_
 Cluster read_cluster(const Config& file, const std::string& name, const Scale& given,
                      const PlatformChanges& changes) {
   check_kind(file, FileKind::platform);
+  check_sections(file);
   std::optional<std::int64_t> scale = given.number;
   Cluster cluster;
-  cluster.rename(name);
+  cluster.rename(name + text_of(changes));
   file.text("summary", std::nullopt);
   file.text("source", "");
   const std::string scales = file.text("scale", "fixed", {"fixed", "nodes", "ranks", "torus"});

@@ -1,6 +1,7 @@
 #include "engine/cluster/platform_changes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "engine/base/limits.h"
 #include "engine/base/refusal.h"
@@ -36,6 +37,25 @@ std::vector<Replacement> read_replacements(const Config& c) {
 
 void refuse_change(const PlatformChanges& changes, const std::string& key, const std::string& why) {
   throw Refused({"cluster." + key, changes.section.value().error(key, why).what()});
+}
+
+std::string text_of(const PlatformChanges& changes) {
+  std::vector<std::string> out;
+  for (std::size_t kind = 0; kind < changes.links.size(); ++kind) {
+    const LinkChange& link = changes.links.at(kind);
+    const std::string key = fmt::format("links.{}", spellings(LinkKind{}).at(kind));
+    if (link.bandwidth)
+      out.push_back(fmt::format("{}.bandwidth={}", key, to_text(*link.bandwidth)));
+    if (link.bandwidth_factor)
+      out.push_back(fmt::format("{}.bandwidth_factor={}", key, *link.bandwidth_factor));
+    if (link.latency) out.push_back(fmt::format("{}.latency={}", key, to_text(*link.latency)));
+  }
+  if (changes.section)
+    for (const std::string& key : changes.section->section("fabric").names())
+      out.push_back("fabric." + key);
+  for (const Replacement& change : changes.devices)
+    out.push_back(fmt::format("replace={}: {}", change.out, change.in));
+  return out.empty() ? "" : fmt::format("+{}", fmt::join(out, ","));
 }
 
 PlatformChanges read_platform_changes(const Config& cluster) {

@@ -49,6 +49,10 @@ struct PlatformChanges {
 [[noreturn]] void refuse_change(const PlatformChanges& changes, const std::string& key,
                                 const std::string& why);
 
+/// What is changed, as text that follows a platform's name: "+links.network.bandwidth=3.12 GB/s".
+/// Empty: nothing is.
+std::string text_of(const PlatformChanges& changes);
+
 /// Reads the keys of a job's section [cluster]: `fabric`, `links` and `replace`. Throws InputError.
 PlatformChanges read_platform_changes(const Config& cluster);
 
