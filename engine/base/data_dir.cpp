@@ -41,6 +41,15 @@ bool is_of_hub(const std::string& name) {
          !name.ends_with(".toml") && !name.ends_with(".json");
 }
 
+/// Where a relative path was looked for.
+std::string looked_in(const fs::path& path) {
+  std::error_code error;
+  const fs::path here = fs::current_path(error);
+  return path.is_absolute() || error
+             ? ""
+             : fmt::format("; paths are relative to the working directory, {}", here.string());
+}
+
 }  // namespace
 
 fs::path own_path() { return fs::read_symlink("/proc/self/exe"); }
@@ -84,11 +93,12 @@ fs::path find_data(const std::string& folder, const std::string& name_or_path,
   std::error_code ignored;
   if (name_or_path.ends_with(".toml") || name_or_path.find('/') != std::string::npos) {
     if (!fs::is_regular_file(name_or_path, ignored))
-      throw InputError(fmt::format("{} file \"{}\" does not exist{}", what, name_or_path,
+      throw InputError(fmt::format("{} file \"{}\" does not exist{}{}", what, name_or_path,
                                    what == "model" && is_of_hub(name_or_path)
                                        ? "; of a model of the Hugging Face hub, download "
                                          "config.json and give its path"
-                                       : ""));
+                                       : "",
+                                   looked_in(name_or_path)));
     return name_or_path;
   }
   fs::path path = data_dir() / folder / (name_or_path + ".toml");

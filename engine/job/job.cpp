@@ -102,6 +102,8 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   for (const std::string& section : file.names())
     for (const std::string& key : file.section(section).names())
       job.where[fmt::format("{}.{}", section, key)] = file.section(section).where(key);
+  if (const Config kernels = file.section("software").section("kernels"); kernels.has("fp8"))
+    job.where["software.kernels.fp8"] = kernels.where("fp8");
 
   job.model = model_of(file, keys);
   job.model.software = std::move(keys.software);

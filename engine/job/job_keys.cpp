@@ -295,6 +295,15 @@ JobKeys read_keys(const Config& file) {
   return keys;
 }
 
+std::string beside_job(const Config& file, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path beside = fs::path(file.file()).parent_path() / path;
+  const bool meant = !path.empty() && fs::path(path).is_relative() && !fs::exists(path, error) &&
+                     fs::is_regular_file(beside, error);
+  return meant ? fmt::format("; beside the job is \"{}\"", beside.string()) : "";
+}
+
 model::ModelSpec model_of(const Config& file, const JobKeys& keys) {
   const Config model = file.section("model"), train = file.section("train");
   try {
@@ -307,7 +316,7 @@ model::ModelSpec model_of(const Config& file, const JobKeys& keys) {
     const auto& changed = keys.model_changes.sizes;
     throw model.error(changed.empty() ? "name" : changed.back().first, refused.what());
   } catch (const InputError& error) {
-    throw model.error("name", error.what());
+    throw model.error("name", error.what() + beside_job(file, keys.model));
   }
 }
 

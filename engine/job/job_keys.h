@@ -42,5 +42,8 @@ JobKeys read_keys(const Config& file);
 /// The model with the job's changes and length of sequences. An InputError names the key of the job
 /// that states the wrong size, else one that changes the model, else model.name.
 model::ModelSpec model_of(const Config& file, const JobKeys& keys);
+/// For the error about a relative path that does not exist: the file that lies there as seen from
+/// the job's folder. Empty: the path exists, or there is no such file.
+std::string beside_job(const Config& file, const std::string& path);
 
 }  // namespace rehearse::job

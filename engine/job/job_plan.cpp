@@ -56,7 +56,7 @@ const methods::Strategy& find_method(const Config& section, const std::string& n
 /// machine (a cluster with shared cores) gets a device for each rank, unless it is named "name:4".
 cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int servers,
                               const software::Library& library) {
-  cluster::Cluster opened = at_key(section, "name", [&] {
+  const auto open = [&] {
     cluster::Cluster cluster = cluster::load_cluster(keys.cluster, keys.platform);
     if (cluster.shared_cores() == 0 || keys.cluster.find(':') != std::string::npos) return cluster;
     std::int64_t ranks =
@@ -64,7 +64,9 @@ cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int se
     if (keys.pp || keys.dp || keys.tp) ranks = product({keys.pp, keys.dp, keys.tp}) + servers;
     return cluster::load_cluster(
         fmt::format("{}:{}", keys.cluster, keys.world_size.value_or(ranks)), keys.platform);
-  });
+  };
+  const std::string path = keys.cluster.substr(0, keys.cluster.rfind(':'));
+  cluster::Cluster opened = at_key(section, "name", open, beside_job(section, path));
   opened.use_library(library);
   return opened;
 }

@@ -10,15 +10,16 @@
 
 namespace rehearse::job {
 
-/// Calls f; adds the place of `key` to an InputError that f throws. A Refused names its own key.
+/// Calls f; adds the place of `key` and `hint` to an InputError that f throws. A Refused names its
+/// own key.
 template <class F>
-auto at_key(const Config& section, const std::string& key, F f) {
+auto at_key(const Config& section, const std::string& key, F f, const std::string& hint = "") {
   try {
     return f();
   } catch (const Refused&) {
     throw;
   } catch (const InputError& e) {
-    throw section.error(key, e.what());
+    throw section.error(key, e.what() + hint);
   }
 }
 
