@@ -23,14 +23,28 @@ struct Sizes {
 
 std::string text(const Sizes& s) { return fmt::format("pp {} x dp {} x tp {}", s.pp, s.dp, s.tp); }
 
-/// Meshes of `ranks` ranks whose axes the method supports and whose sizes divide the model. Nearest
-/// to `wanted` first; the distance is the sum of |log(size / wanted size)| over the axes.
+/// With the place of cp and the servers, which the advice leaves as they are.
+std::string whole_text(const Sizes& s, const plan::Mesh& mesh) {
+  std::string out = text(s);
+  if (mesh.cp > 1) out += fmt::format(" x cp {}", mesh.cp);
+  if (mesh.servers > 0)
+    out += fmt::format(" + {} server{}", mesh.servers, mesh.servers == 1 ? "" : "s");
+  return out;
+}
+
+/// Meshes of `ranks` ranks whose axes the method supports and whose sizes divide the model. Those
+/// that keep the most of the axes that `wanted` has come first, then the nearest; the distance is
+/// the sum of |log(size / wanted size)| over the axes.
 std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const methods::Combines& can,
                                const model::ModelSpec& model, int chunks_a_stage) {
   const auto apart = [&](const Sizes& s) {
     return std::abs(std::log(double(s.pp) / wanted.pp)) +
            std::abs(std::log(double(s.dp) / wanted.dp)) +
            std::abs(std::log(double(s.tp) / wanted.tp));
+  };
+  const auto dropped = [&](const Sizes& s) {
+    return (wanted.pp > 1 && s.pp == 1) + (wanted.dp > 1 && s.dp == 1) +
+           (wanted.tp > 1 && s.tp == 1);
   };
   std::vector<std::pair<double, Sizes>> found;
   for (int p = 1; p <= std::min(ranks, can.pp ? model.layers : 1); ++p) {
@@ -41,8 +55,10 @@ std::vector<Sizes> meshes_near(const Sizes& wanted, int ranks, const methods::Co
         found.emplace_back(apart(s), s);
       }
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first - 1e-9; });
+  std::stable_sort(found.begin(), found.end(), [&](const auto& a, const auto& b) {
+    const int fewer = dropped(a.second) - dropped(b.second);
+    return fewer != 0 ? fewer < 0 : a.first < b.first - 1e-9;
+  });
   std::vector<Sizes> out;
   for (const auto& [distance, sizes] : found) out.push_back(sizes);
   return out;
@@ -209,7 +225,9 @@ std::string advice(const Config& file, const JobKeys& keys, int ranks,
       fill_batch(file, keys, tried);
       methods::prepare(std::move(tried), model);
     });
-    if (found) return "nearest mesh that fits: " + text(s) + "; or set cluster.world_size";
+    if (found)
+      return fmt::format("nearest mesh that fits: {}; or set cluster.world_size",
+                         whole_text(s, plan.mesh));
   }
   return fmt::format(
       "no mesh of {} ranks fits this model and batch: set cluster.world_size or "
@@ -266,13 +284,11 @@ void fill_mesh(const Config& file, const JobKeys& keys, int world, const methods
   if (size != ranks)
     throw section.error(
         key_to_blame(keys),
-        fmt::format("{}{}{}{} = {} ranks, but the world has {}; {}",
+        fmt::format("{}{} = {} ranks, but the world has {}; {}",
                     keys.dp_of_shares ? fmt::format("[{}] is one number for each replica: ",
                                                     fmt::join(plan.schedule.shares, ", "))
                                       : "",
-                    text({plan.mesh.pp, plan.mesh.dp, plan.mesh.tp}),
-                    plan.mesh.cp > 1 ? fmt::format(" x cp {}", plan.mesh.cp) : "",
-                    plan.mesh.servers > 0 ? fmt::format(" + {} servers", plan.mesh.servers) : "",
+                    whole_text({plan.mesh.pp, plan.mesh.dp, plan.mesh.tp}, plan.mesh),
                     size * plan.mesh.cp + plan.mesh.servers, world, near()));
   if (method.combines.tp && !plan::splits(model, plan.mesh.tp))
     throw section.error("tp", fmt::format("{}: {}; {}", plan.mesh.tp,

@@ -1,5 +1,7 @@
 #include "engine/job/job_servers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -10,6 +12,11 @@ namespace rehearse::job {
 
 int servers_of(const Config& method, const JobKeys& keys, const methods::Combines& can,
                const std::vector<Id>& node_of) {
+  if (keys.servers.value_or(0) > 0 && !can.servers)
+    throw method.error("servers",
+                       fmt::format("{} does not combine with method \"{}\": only parameter servers "
+                                   "have them; leave it out",
+                                   *keys.servers, keys.plan.method));
   if (keys.servers) return static_cast<int>(*keys.servers);
   if (!can.machines) return can.servers ? 1 : 0;
   const plan::ServerPlacement placement = keys.plan.exchange.machines.server_placement;

@@ -220,7 +220,8 @@ TEST(Job, MeshMustMultiplyToTheWorld) {
   EXPECT_EQ(error_of({"cluster.world_size=33"}),
             "--set cluster.world_size=33: key \"cluster.world_size\": 33 ranks, but paper has 32 "
             "devices; at most 32");
-  EXPECT_THAT(error_of({"method.servers=32"}), HasSubstr("32 of 32 ranks leave no worker"));
+  EXPECT_THAT(error_of({"method.name=ps-sync", "method.servers=32"}),
+              HasSubstr("32 of 32 ranks leave no worker"));
 }
 
 TEST(Job, WhatDoesNotDivideNamesFileLineAndKey) {
