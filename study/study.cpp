@@ -136,6 +136,10 @@ std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) 
 std::vector<std::string> warnings_of(const job::Job& job, const program::Program& program,
                                      const costs::Costs& costs, const Study& study) {
   std::vector<std::string> out = methods::idle_fields(job.plan);
+  if (job.where.contains("software.kernels.fp8") && !job.plan.fp8)
+    out.push_back(fmt::format("software.kernels.fp8: {} has no effect where method.precision is {}",
+                              name_of(job.model.software.fp8),
+                              name_of(job::precision_of(job.plan))));
   if (!costs.calibrated()) {
     std::set<std::string> kinds;
     for (Id device : costs.rank_to_device())
@@ -249,6 +253,10 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   out.run_s = watch.lap();
 
   out.method = job.plan.method;
+  plan::Plan implied;
+  if (const auto defaults = methods::strategy_named(job.plan.method).defaults) defaults(implied);
+  if (const int zero = job.plan.exchange.sharding.zero; zero != implied.exchange.sharding.zero)
+    out.stated_zero = zero;
   out.subject = subject_of(job.model, job.cluster, job.plan);
   out.world_size = linked.program.world_size;
   out.servers = job.plan.mesh.servers;

@@ -60,6 +60,7 @@ struct StepsRun {
 
 struct Study {
   std::string method = {};
+  int stated_zero = 0;  // method.zero where the method does not imply it; 0: it does, or none
   Subject subject = {};
   int world_size = 0, servers = 0;
   std::vector<program::Axis> mesh = {};

@@ -52,7 +52,7 @@ std::string describe(const study::Study& s) {
   if (s.interval) row("interval", interval_text(s));
   row("model", work_text(s.subject));
   row("cluster", s.subject.cluster);
-  row("method", s.method);
+  row("method", s.method + (s.stated_zero > 0 ? fmt::format(", ZeRO-{}", s.stated_zero) : ""));
   row("mesh", fmt::format("{} = {} ranks", mesh_text(s), s.world_size));
   if (!s.shares.empty()) {
     const auto [least, most] = std::ranges::minmax(s.shares);

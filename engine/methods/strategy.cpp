@@ -272,6 +272,10 @@ std::vector<std::string> idle_fields(const plan::Plan& plan) {
       out.push_back(
           fmt::format("method.{}: {} has no effect where {}", key, text_of(member), where));
   });
+  if (plan.exchange.bucket && strategy_named(plan.method).sync(plan).bucket_per_server())
+    out.push_back(
+        fmt::format("method.bucket: {} has no effect where each server has one bucket of its own",
+                    to_text(*plan.exchange.bucket)));
   if (plan.placement.partition != plan::Partition{} &&
       plan.mesh.pp * plan.schedule.virtual_stages == 1)
     out.push_back(fmt::format("method.partition: {} has no effect where pp is 1",

@@ -25,6 +25,8 @@ class GradientSync {
   }
   /// Whether buckets end in padding that makes the parts of all data-parallel ranks equal.
   virtual bool equal_parts(const plan::Plan& plan) const { return plan.exchange.sharding.zero > 0; }
+  /// Whether each server has one bucket, of whatever size. method.bucket then has no effect.
+  virtual bool bucket_per_server() const { return false; }
   virtual double bucket_bytes(const plan::Plan& plan, const model::ModelSpec&) const {
     return plan.exchange.bucket_bytes();
   }

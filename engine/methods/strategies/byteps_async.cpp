@@ -27,6 +27,7 @@ using program::Slot;
 class Mover final : public OwnWeights {
  public:
   bool workers_run_free() const override { return true; }
+  bool bucket_per_server() const override { return true; }
   double bucket_bytes(const plan::Plan& plan, const model::ModelSpec& model) const override {
     return bucket_of_server(plan, model);
   }

@@ -62,6 +62,7 @@ class Served : public Replicated {
 /// The workers' side of ps-async: mailbox messages.
 class ServedAtOnce final : public Served {
   bool workers_run_free() const override { return true; }
+  bool bucket_per_server() const override { return true; }
   double bucket_bytes(const plan::Plan& plan, const model::ModelSpec& model) const override {
     return bucket_of_server(plan, model);
   }

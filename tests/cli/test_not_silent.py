@@ -1,0 +1,109 @@
+"""Input that would be ignored, or answered with something else than was asked, is refused or named: programs and methods that are not the
+job's, keys without effect, misspelt sections of platforms, changed platforms, paths, axes of a mesh."""
+
+import re
+
+from cli_test_case import TINY, CliTestCase
+
+QUICK = ("--fidelity", "analytic")
+
+
+class NotSilent(CliTestCase):
+    def simulate(self, *keys, says=None):
+        sets = [word for key in keys for word in ("--set", key)]
+        if says is None:
+            return self.rehearse("simulate", self.job(), *QUICK, *sets).stdout
+        return self.refused("simulate", self.job(), *QUICK, *sets, says=says)
+
+    def test_a_method_that_the_planner_does_not_use(self):
+        job = self.job()
+        quick = ("plan", job, "--budget", "20", "--no-rescore")
+        zero = ("--set", "method.zero=0", "--set", "method.pp=1")
+        for flags in ((), ("--explain",)):
+            said = self.rehearse(*quick, *zero, *flags, "--set", "method.name=topk-sync").stdout
+            self.assertRegex(said, r'\nmethod +ddp; method\.name = "topk-sync" of the job is not used: the planner chooses the method\n')
+            self.assertRegex(self.rehearse(*quick, *zero, *flags).stdout, r"\nmethod +ddp\n")
+        self.assertEqual(self.json(*quick, *zero, "--set", "method.name=topk-sync")["method_not_used"], "topk-sync")
+        self.assertIsNone(self.json(*quick, *zero)["method_not_used"])
+
+    def test_keys_without_effect(self):
+        fp8 = "software.kernels.fp8=delayed"
+        warning = "warning: software.kernels.fp8: delayed has no effect where method.precision is bf16\n"
+        self.assertIn(warning, self.simulate(fp8, "method.precision=bf16"))
+        self.assertNotIn("fp8", self.simulate("software.name=megatron-core", "method.precision=bf16"))
+        for method in ("ps-async", "byteps-async"):
+            with self.subTest(method):
+                served = (f"method.name={method}", "train.global_batch=15")
+                warning = "warning: method.bucket: 5 MB has no effect where each server has one bucket of its own\n"
+                self.assertIn(warning, self.simulate(*served, "method.bucket=5MB"))
+                self.assertNotIn("no effect", self.simulate(*served))
+        self.assertNotIn("no effect", self.simulate("method.name=ps-sync", "train.global_batch=15", "method.bucket=5MB"))
+
+    def test_more_recomputed_layers_than_there_are(self):
+        says = ['"method.recompute_layers"', "3", "gpt-tiny has 2 layers; at most 2"]
+        self.simulate("method.recompute=true", "method.recompute_layers=3", says=says)
+        self.simulate("method.recompute=true", "method.recompute_layers=2")
+
+    def test_sizes_of_models(self):
+        self.simulate("model.layers=0", says=['"model.layers"', "must be from 1 to 10000"])
+        self.simulate("model.layers=10000000", says=['"model.layers"', "must be from 1 to 10000"])
+        self.simulate("train.seq_len=4096", says=['"train.seq_len"', "max_positions = 128", "at most 128"])
+
+    def test_sections_of_platforms(self):
+        nodes = '[[nodes]]\ndevices = ["H100"]\n'
+        for text, says in (
+            ('device = ["H100"]\n', ['key "device"', "must be an array of tables: [[device]]", "listed in [[nodes]]: devices = "]),
+            ('[device]\nname = "mine"\n', ['key "device"', "must be an array of tables: [[device]]"]),
+            ('devices = ["H100"]\n', ['key "devices": unknown', "a kind of device is a [[device]]", "listed in [[nodes]]"]),
+            (nodes + '[[devices]]\nname = "mine"\n', ['key "devices": unknown', "a kind of device is a [[device]]"]),
+            ('[[node]]\ndevices = ["H100"]\n', ['key "node": unknown; did you mean "nodes"?']),
+            ('[[nodes]]\ndevice = ["H100"]\n', ['key "nodes[0].device": unknown; did you mean "devices"?']),
+        ):
+            with self.subTest(text):
+                path = self.tmp / "mine.toml"
+                path.write_text('summary = "mine"\n' + text)
+                self.simulate(f"cluster.name={path}", says=[str(path), *says])
+
+    def test_a_changed_platform_is_named(self):
+        said = self.simulate("cluster.links.network.bandwidth=25Gb/s", "cluster.fabric.latency=1us")
+        self.assertRegex(said, r"\ncluster +paper\+links\.network\.bandwidth=3\.12 GB/s,fabric\.latency\n")
+        self.assertRegex(self.simulate('cluster.replace=["RTX 4090: H200"]'), r"\ncluster +paper\+replace=RTX 4090: H200\n")
+        self.assertRegex(self.simulate(), r"\ncluster +paper\n")
+
+    def test_sharding_that_the_method_does_not_name(self):
+        self.assertRegex(self.simulate("method.zero=3"), r"\nmethod +ddp, ZeRO-3\n")
+        self.assertRegex(self.simulate("method.name=zero3"), r"\nmethod +zero3\n")
+
+    def test_where_a_path_was_looked_for(self):
+        folder = self.tmp / "jobs"
+        folder.mkdir()
+        for key, name in (("model.name", "m.toml"), ("cluster.name", "c.toml")):
+            text = re.sub(rf"^{key} = .*$", f'{key} = "{name}"', TINY, flags=re.M)
+            (folder / "job.toml").write_text(text)
+            says = [f'"{name}" does not exist; paths are relative to the working directory, {self.tmp.resolve()}']
+            said = self.refused("simulate", "jobs/job.toml", says=says, cwd=self.tmp)
+            self.assertNotIn("beside the job", said)
+            (folder / name).write_text("")
+            self.refused("simulate", "jobs/job.toml", says=[*says, f'; beside the job is "jobs/{name}"'], cwd=self.tmp)
+
+    def test_advice_keeps_the_axes_that_are_stated(self):
+        nearest = "nearest mesh that fits: pp 1 x dp 2 x tp {}; or"
+        self.simulate("method.dp=8", "method.tp=2", says=["= 16 ranks, but the world has 4", nearest.format(2)])
+        self.simulate("method.cp=2", "method.dp=4", says=["x cp 2 = 8 ranks", nearest.format("1 x cp 2")])
+        self.simulate(
+            "method.name=ps-sync", "method.dp=4", "train.global_batch=12", says=["+ 1 server = 5", "fits: pp 1 x dp 3 x tp 1 + 1 server;"]
+        )
+
+    def test_servers_are_named_not_the_batch(self):
+        self.simulate("method.servers=1", says=['"method.servers"', 'does not combine with method "ddp"', "leave it out"])
+        self.simulate("method.servers=4", "method.name=ps-sync", says=["4 of 4 ranks leave no worker; at most 3"])
+
+    def test_no_spread_of_one_seed(self):
+        def table(*more):
+            return self.rehearse("compare", self.job(), "--methods", "ddp,zero1", *QUICK, *more).stdout
+
+        self.assertNotIn("+-", table())
+        self.assertRegex(table(), r"\n1 seed of .* steps; GB sent")
+        several = table("--set", "disturb.compute_jitter=0.1", "--seeds", "3")
+        self.assertEqual(several.splitlines()[0].count("+-"), 2)
+        self.assertIn("\n+-: 95% interval over 3 seeds of ", several)
