@@ -93,8 +93,9 @@ std::vector<std::byte> CheckpointReader::whole(tensors::StorageKind kind, const 
     const std::int64_t count = place.key.end - place.key.begin;
     if (entry.dtype != dtype)
       throw InputError(fmt::format(
-          "{}: {} {} was saved in another precision; go on with the precision it was saved in",
-          path_of(place.shard), name_of(kind), tensor));
+          "{}: {} {} was saved in {}, and this run keeps it in {}; go on with the precision it was "
+          "saved in",
+          path_of(place.shard), name_of(kind), tensor, name_of(entry.dtype), name_of(dtype)));
     if (entry.data.size() != static_cast<std::size_t>(count * width) ||
         place.key.end * place.key.tp_size > elements)
       throw InputError(fmt::format("{}: {} {} has another shape in this model",
