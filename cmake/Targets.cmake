@@ -85,7 +85,7 @@ endfunction()
 # rehearse_joined(NAME [SKIP file...]): compiles the files of a target eight at a time, because they use the same templates (docs/performance.md has
 # what that saves). Not those that SKIP names, nor those with options of their own. So two files of a namespace may not give two things one name, not
 # even in a namespace without a name. CMake's UNITY_BUILD would write absolute paths, and clones could not share cached objects.
-option(REHEARSE_JOINED "Compile the files of the engine, the simulator and the studies eight at a time" ON)
+option(REHEARSE_JOINED "Compile the files of the engine, the simulator, the studies and the command eight at a time" ON)
 function(rehearse_joined name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SKIP")
   if(NOT TARGET ${name} OR NOT REHEARSE_JOINED)

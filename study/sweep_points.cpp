@@ -176,14 +176,13 @@ class NamedFiles {
 /// axes. In front of them, the keys with which the job's own `text` shapes another method get their
 /// defaults; behind them are the method's own.
 std::vector<std::string> with_method(const std::string& label, const std::string& text,
-                                     const std::string& name,
-                                     const std::vector<std::string>& set) {
+                                     const std::string& name, const std::vector<std::string>& set) {
   const MethodChoice choice = parse_methods(label).front();
   const Config file = Config::parse(text, name), whole = Config::parse(text, name, set);
   for (const Config::Leaf& leaf : whole.leaves())
     if (leaf.path == "method.plan")
-      throw InputError(fmt::format(
-          "{}: a job with a plan file (method.plan) has no axis \"methods\"", name));
+      throw InputError(
+          fmt::format("{}: a job with a plan file (method.plan) has no axis \"methods\"", name));
   StatedMethod job{.name = whole.section("method").text("name", "")};
   for (const Config::Leaf& leaf : file.leaves()) job.keys.insert(leaf.path);
   job.shares_by_speed = job.keys.contains("method.shares") &&

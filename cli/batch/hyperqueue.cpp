@@ -14,8 +14,6 @@
 namespace rehearse::cli {
 namespace {
 
-using Json = nlohmann::json;
-
 Finished hq(const std::vector<std::string>& arguments) {
   std::vector<std::string> command{"hq", "--output-mode=json"};
   command.insert(command.end(), arguments.begin(), arguments.end());
@@ -25,12 +23,12 @@ Finished hq(const std::vector<std::string>& arguments) {
 }
 
 /// The JSON in what hq said; lines of its log may stand around it.
-Json json_in(const std::string& said) {
+nlohmann::json json_in(const std::string& said) {
   for (std::size_t begin = said.find_first_of("[{"); begin != std::string::npos;
        begin = said.find_first_of("[{", begin + 1)) {
     const std::size_t end = said.find_last_of("]}");
     if (end == std::string::npos || end < begin) break;
-    Json out = Json::parse(said.substr(begin, end + 1 - begin), nullptr, false);
+    nlohmann::json out = nlohmann::json::parse(said.substr(begin, end + 1 - begin), nullptr, false);
     if (!out.is_discarded()) return out;
   }
   return {};
@@ -38,7 +36,7 @@ Json json_in(const std::string& said) {
 
 /// Why hq failed, on one line.
 std::string complaint(const Finished& done) {
-  const Json json = json_in(done.output);
+  const nlohmann::json json = json_in(done.output);
   if (!json.is_object() || !json.contains("error") || !json["error"].is_string())
     return last_line(done.output);
   const auto error = json["error"].get<std::string>();
@@ -46,10 +44,10 @@ std::string complaint(const Finished& done) {
 }
 
 /// A job's detail; versions before 0.10 print the object alone.
-Json detail(const std::string& job) {
+nlohmann::json detail(const std::string& job) {
   const Finished done = hq({"job", "info", job});
-  Json json = json_in(done.output);
-  if (json.is_array() && !json.empty()) json = Json(json[0]);
+  nlohmann::json json = json_in(done.output);
+  if (json.is_array() && !json.empty()) json = nlohmann::json(json[0]);
   if (done.status != 0 || !json.is_object() || !json.contains("info"))
     throw BackendError(fmt::format("hq job info {}: {}", job, complaint(done)));
   return json;
@@ -94,15 +92,15 @@ std::string HyperQueue::submit(const BatchJob& job) const {
       fmt::format("task=$HQ_TASK_ID; exec >>{}/$task.log 2>&1; {}", quoted(job.logs), job.command);
   command.insert(command.end(), {"--", "/bin/sh", "-c", text});
   const Finished done = hq(command);
-  const Json json = json_in(done.output);
+  const nlohmann::json json = json_in(done.output);
   if (done.status != 0 || !json.is_object() || !json.contains("id"))
     throw InputError(fmt::format("--on hq: hq submit refused: {}", complaint(done)));
   return json["id"].dump();
 }
 
 TaskCounts HyperQueue::tasks(const std::string& job) const {
-  const Json json = detail(job);
-  const Json& counts = json["info"].value("task_stats", Json::object());
+  const nlohmann::json json = detail(job);
+  const nlohmann::json& counts = json["info"].value("task_stats", nlohmann::json::object());
   if (!counts.contains("running") || !counts.contains("waiting"))
     throw BackendError(fmt::format("hq job info {}: has no counts of tasks", job));
   return {.waiting = counts["waiting"], .running = counts["running"]};

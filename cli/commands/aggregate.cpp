@@ -21,14 +21,14 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options {
+struct AggregateOptions {
   std::string job = {}, fidelity = "fluid", timeout = "10min";
   std::string mask_rate = fmt::format("{}GB/s", secure::mask_rate / 1e9);
   std::string neighbours = {}, threshold = {}, clip = {}, levels = {};
   study::AggregationQuestion question = {};
 };
 
-int run_aggregate(const Context& context, const Options& options) {
+int run_aggregate(const Context& context, const AggregateOptions& options) {
   study::AggregationQuestion question = options.question;
   question.fidelity = *from_name<study::Fidelity>(options.fidelity);
   question.mask_rate = parse_bandwidth(options.mask_rate);
@@ -57,7 +57,7 @@ void add_aggregate(CLI::App& app, Context& context) {
       app, context, "aggregate", "Predict and run a secure sum of federated averaging",
       "  rehearse aggregate experiments/paper-ddp.toml --set method.name=fedavg\n"
       "  rehearse aggregate job.toml --neighbours 4 --drop 2 --drop 5:unmask --run");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AggregateOptions>();
   command.job(options->job).required();
   command.option("--fidelity", options->fidelity, "How transfers are simulated")
       .one_of(names_of<study::Fidelity>())

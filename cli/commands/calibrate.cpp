@@ -23,7 +23,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options {
+struct CalibrateOptions {
   study::CalibrationQuestion question = {};
   std::string kind = {}, output = {}, software_output = {};
   bool rows = false;
@@ -98,7 +98,7 @@ std::string row_table(const study::Calibration& c) {
   return table(lines);
 }
 
-std::string report_text(const Options& options, const study::Calibration& c) {
+std::string report_text(const CalibrateOptions& options, const study::Calibration& c) {
   std::vector<std::vector<std::string>> facts{
       {"measurements", fmt::format("{} ({})", options.question.data, name_of(c.kind))}};
   for (const auto& [name, value] : c.facts) facts.push_back({name, value});
@@ -116,7 +116,7 @@ std::string report_text(const Options& options, const study::Calibration& c) {
 
 /// Writes what was fitted. Throws InputError, before it writes anything, when a file lacks a name
 /// or a name lacks content.
-void write_files(const Options& options, const study::Calibration& c) {
+void write_files(const CalibrateOptions& options, const study::Calibration& c) {
   std::string path = options.output, software_path = options.software_output;
   if (path.empty() && software_path.empty()) return;
   const std::string& text = c.device_file.empty() ? c.library_file : c.device_file;
@@ -133,7 +133,7 @@ void write_files(const Options& options, const study::Calibration& c) {
   if (!c.software_file.empty()) write_file(software_path, c.software_file);
 }
 
-int run_calibrate(const Context& context, Options options) {
+int run_calibrate(const Context& context, CalibrateOptions options) {
   study::CalibrationQuestion& question = options.question;
   question.overrides = context.set;
   question.text = read_file(question.data);
@@ -168,7 +168,7 @@ void add_calibrate(CLI::App& app, Context& context) {
       "  rehearse calibrate all_reduce.txt --cluster dgx-a100 --software pytorch-2 -o nccl.toml\n"
       "  rehearse calibrate trace.json --device H100 --software pytorch-2 -o h100.toml \\\n"
       "    --software-output mine.toml");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CalibrateOptions>();
   study::CalibrationQuestion& question = options->question;
   command.option("DATA", question.data, "Table of step times, nccl-tests output, or trace")
       .required();

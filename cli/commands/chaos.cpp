@@ -18,7 +18,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options : CampaignOptions {
+struct ChaosOptions : CampaignOptions {
   std::string kind_list = "all";
 };
 
@@ -31,7 +31,7 @@ std::string given_folder(const std::string& path) {
   return std::filesystem::absolute(path).string();
 }
 
-int run_chaos(const Context& context, const Options& given) {
+int run_chaos(const Context& context, const ChaosOptions& given) {
   training();  // says how to get LibTorch where it is missing
   CampaignOptions options = given;
   options.kinds = parse_mishaps(given.kind_list);
@@ -63,7 +63,7 @@ void add_chaos(CLI::App& app, Context& context) {
       "  rehearse chaos job.toml --trials 20 --nproc 2\n"
       "  rehearse chaos job.toml --kinds kill,hang,wrong-numbers --methods ddp,zero3\n"
       "  rehearse chaos job.toml --trials 1 --kinds kill --methods ddp --seed 7 --keep");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ChaosOptions>();
   command.job(options->job).required();
   command
       .option("--trials", options->trials,

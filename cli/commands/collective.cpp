@@ -19,7 +19,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options {
+struct CollectiveOptions {
   std::string move = "all_reduce", bytes = "1KiB:1GiB", cluster = {}, software = "pytorch-2";
   std::string ranks = {}, algorithm = "automatic", protocol = {}, dtype = "f32", output = {};
   double factor = 2;
@@ -30,7 +30,7 @@ constexpr std::size_t most_sizes = 1000;
 
 /// "1KiB:1GiB" -> sizes from the first to the last, each `factor` times the one before; "1MiB" ->
 /// one size.
-std::vector<std::int64_t> sizes_of(const Options& options) {
+std::vector<std::int64_t> sizes_of(const CollectiveOptions& options) {
   const auto parse = [&](const std::string& text) {
     try {
       // Plain numbers are bytes, as with nccl-tests.
@@ -59,7 +59,7 @@ std::vector<std::int64_t> sizes_of(const Options& options) {
   return out;
 }
 
-study::CollectiveQuestion question_of(const Context& context, const Options& options) {
+study::CollectiveQuestion question_of(const Context& context, const CollectiveOptions& options) {
   for (const std::string& one : context.set)
     if (!one.starts_with("software."))
       throw InputError(fmt::format("--set {}: with collective only keys of [software] count", one));
@@ -80,7 +80,7 @@ std::string gigabytes(double bytes_per_second) {
 
 /// A line that says how many of the cluster's devices take part, where nobody asked for fewer than
 /// all; else empty.
-std::string left_out(const study::CollectiveQuestion& q, const Options& options) {
+std::string left_out(const study::CollectiveQuestion& q, const CollectiveOptions& options) {
   const std::size_t devices = q.cluster.devices().size();
   if (!options.ranks.empty() || q.devices.size() == devices) return "";
   return fmt::format("the first {} of {} devices: a collective has at most {} ranks here\n",
@@ -127,7 +127,7 @@ std::string ways_table(const std::vector<study::CollectiveAnswer>& all) {
   return table(lines);
 }
 
-int run_collective(const Context& context, const Options& options) {
+int run_collective(const Context& context, const CollectiveOptions& options) {
   const std::vector<std::int64_t> sizes = sizes_of(options);
   const std::string python = check_result_file(options.output);
   study::CollectiveQuestion q = question_of(context, options);
@@ -167,7 +167,7 @@ void add_collective(CLI::App& app, Context& context) {
       "  rehearse collective all_reduce --cluster dgx1 --bytes 1MiB:1GiB\n"
       "  rehearse collective all_gather --cluster dgx-a100:4 --ranks 0-7,16-23 --ways\n"
       "  rehearse collective all_reduce --cluster dgx-h100:2 --protocol Simple -o curve.svg");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CollectiveOptions>();
   command.option("move", options->move, "Which collective")
       .one_of(names_of<program::Move>())
       .shows_default();

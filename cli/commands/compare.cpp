@@ -30,7 +30,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options : StudyFlags {
+struct CompareOptions : StudyFlags {
   std::string methods = "all";
   bool fit = false;
   LongRunFlags long_run = {};
@@ -213,7 +213,7 @@ nlohmann::ordered_json to_json(const Context& context, const std::vector<Row>& r
       {{"schema_version", 1}, {"results", std::move(results)}, {"cannot_run", std::move(refused)}});
 }
 
-int run_compare(const Context& context, const Options& options) {
+int run_compare(const Context& context, const CompareOptions& options) {
   Teller teller(context);
   const study::StudyOptions how = study_options(options, teller);
   const std::string python = options.report.empty() ? "" : need_python("--report");
@@ -253,7 +253,7 @@ void add_compare(CLI::App& app, Context& context) {
       "  rehearse compare experiments/what-if/gpt2.toml --fit --set model.name=gemma2-9b\n"
       "  rehearse compare experiments/goodput/llama3.toml --duration 54d --recovery "
       "restart,spare");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareOptions>();
   add_study_flags(command, *options);
   command
       .option("--methods", options->methods,

@@ -12,7 +12,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options : StudyFlags {
+struct DiffOptions : StudyFlags {
   std::string other = {}, drawn = {};
   std::vector<std::string> set_a = {}, set_b = {};
 };
@@ -23,7 +23,7 @@ study::JobSource source(const std::string& file, std::vector<std::string> set,
   return {.file = file, .set = std::move(set)};
 }
 
-int run_diff(const Context& context, const Options& options) {
+int run_diff(const Context& context, const DiffOptions& options) {
   Teller teller(context);
   const study::StudyOptions how = study_options(options, teller);
   const std::string python = check_result_file(options.drawn);
@@ -46,7 +46,7 @@ void add_diff(CLI::App& app, Context& context) {
       "  rehearse diff experiments/paper-ddp.toml experiments/paper-megatron.toml\n"
       "  rehearse diff JOB.toml JOB.toml --set-b method.name=zero3 -o diff.svg\n"
       "  rehearse diff JOB.toml JOB.toml --set-a method.plan=a.toml --set-b method.plan=b.toml");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DiffOptions>();
   command.option("A.toml", options->job, "A job (docs/job.md)").required();
   command.option("B.toml", options->other, "Another job, or the same").required();
   command.option("--set-a", options->set_a, "As --set, for A alone; may be repeated")

@@ -192,7 +192,7 @@ nlohmann::ordered_json to_json(const std::vector<runtime::OpenPort>& ports) {
   return list;
 }
 
-std::string text_of(const std::vector<Finding>& findings) {
+std::string text_of_findings(const std::vector<Finding>& findings) {
   std::vector<std::vector<std::string>> rows{{"what", "", "detail"}};
   for (const Finding& f : findings) {
     rows.push_back({f.what, f.found ? "found" : "missing", f.detail});
@@ -201,7 +201,7 @@ std::string text_of(const std::vector<Finding>& findings) {
   return table(rows);
 }
 
-std::string text_of(const std::vector<runtime::OpenPort>& ports) {
+std::string text_of_ports(const std::vector<runtime::OpenPort>& ports) {
   const auto address = [](const std::string& text) { return text.empty() ? "none" : text; };
   std::vector<std::vector<std::string>> rows{{"port of a run for", "proven", "encrypted",
                                               "on one host", "on several", "opened by", "number"}};
@@ -228,8 +228,8 @@ int run_doctor(const Context& context, const std::string& job) {
     std::cout << out.dump(2) << "\n";
     return good;
   }
-  std::cout << "rehearse " << REHEARSE_VERSION << "\n" << text_of(findings);
-  if (!ports.empty()) std::cout << "\n" << text_of(ports);
+  std::cout << "rehearse " << REHEARSE_VERSION << "\n" << text_of_findings(findings);
+  if (!ports.empty()) std::cout << "\n" << text_of_ports(ports);
   return good;
 }
 

@@ -21,7 +21,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options {
+struct FaultsOptions {
   std::string job = {}, duration = {}, output = {};
 };
 
@@ -44,7 +44,7 @@ std::map<std::string, CauseCount> by_cause(const faults::Trace& trace) {
   return out;
 }
 
-int run_faults(const Context& context, const Options& options) {
+int run_faults(const Context& context, const FaultsOptions& options) {
   const Seconds duration = parse_duration(options.duration);
   if (!options.output.empty()) check_writable("-o", options.output);
   const job::Job job = study::load(options.job, context.set);
@@ -117,7 +117,7 @@ void add_faults(CLI::App& app, Context& context) {
       "  rehearse faults experiments/goodput/llama3.toml --duration 7d --set faults.seed=2 -o "
       "week.toml\n"
       "  rehearse faults job.toml --duration 12h --set faults.trace=spot.csv -o spot.toml");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<FaultsOptions>();
   command.job(options->job).required();
   command.option("--duration", options->duration, "How long, as in 54d").type("TIME").required();
   command.option("-o,--output", options->output, "Write the trace (TOML, docs/faults.md)")

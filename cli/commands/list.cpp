@@ -91,7 +91,7 @@ Json summaries(const std::vector<std::string>& names, const Load& load) {
   return out;
 }
 
-struct Kind {
+struct Listing {
   const char *name, *key;  // as the command calls it, and the key of a job that takes a name
   Json (*all)();
   /// What the table shows of an entry, with a first line of titles.
@@ -111,8 +111,8 @@ std::vector<std::string> summarised(const Json& one) {
   return {text(one, "name"), text(one, "summary")};
 }
 
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all{
+const std::vector<Listing>& kinds() {
+  static const std::vector<Listing> all{
       {"models",
        "model.name",
        models,
@@ -166,13 +166,13 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-std::string described(const Kind& kind) {
+std::string described(const Listing& kind) {
   std::vector<std::vector<std::string>> lines{kind.titles};
   for (const Json& one : kind.all()) lines.push_back(kind.cells(one));
   return table(lines);
 }
 
-std::string names(const Kind& kind) {
+std::string names(const Listing& kind) {
   std::vector<std::string> all;
   for (const Json& one : kind.all()) all.push_back(text(one, "name"));
   return fmt::format("{} ({}): {}\n", kind.name, kind.key, fmt::join(all, ", "));
@@ -181,7 +181,7 @@ std::string names(const Kind& kind) {
 int run_list(const Context& context, const std::string& what) {
   Json json{{"schema_version", 1}};
   std::string out;
-  for (const Kind& kind : kinds()) {
+  for (const Listing& kind : kinds()) {
     if (!what.empty() && what != kind.name) continue;
     if (context.json)
       json[kind.name] = kind.all();
@@ -205,7 +205,7 @@ void add_list(CLI::App& app, Context& context) {
                         "  rehearse list devices --json");
   auto what = std::make_shared<std::string>();
   std::vector<std::string> all;
-  for (const Kind& kind : kinds()) all.emplace_back(kind.name);
+  for (const Listing& kind : kinds()) all.emplace_back(kind.name);
   command.option("WHAT", *what, "What to list; without it, the names of all").one_of(all);
   command.runs([&context, what] { return run_list(context, *what); });
 }

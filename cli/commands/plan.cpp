@@ -25,7 +25,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::string job = {}, profile = {}, output = {}, report = {};
   int budget = 0;
   bool explain = false, no_rescore = false;
@@ -33,7 +33,7 @@ struct Options {
 
 /// Writes the report: the plan's step under one seed, with its trace beside the trace of the
 /// fastest baseline.
-void write_report(const Context& context, const Options& options, job::Job job,
+void write_report(const Context& context, const PlanOptions& options, job::Job job,
                   const plan::Plan& plan, const std::string& python, Teller& teller) {
   job.plan = plan;
   const TemporaryFolder folder;
@@ -51,14 +51,14 @@ void write_report(const Context& context, const Options& options, job::Job job,
 }
 
 /// The command that rehearses a plan that was written: the job's, with the plan for its [method].
-std::string use_of_plan(const Context& context, const Options& options) {
+std::string use_of_plan(const Context& context, const PlanOptions& options) {
   std::string out = "rehearse simulate " + quoted(options.job);
   for (const std::string& one : context.set)
     if (!one.starts_with("method")) out += " --set " + quoted(one);
   return out + " --set method= --set " + quoted("method.plan=" + options.output);
 }
 
-int run_plan(const Context& context, const Options& options) {
+int run_plan(const Context& context, const PlanOptions& options) {
   if (!options.output.empty()) check_writable("-o", options.output);
   if (!options.report.empty()) check_report(options.report);
   const std::string python = options.report.empty() ? "" : need_python("--report");
@@ -92,7 +92,7 @@ void add_plan(CLI::App& app, Context& context) {
                         "    --set method.plan=plan.toml\n"
                         "  rehearse plan experiments/paper-ddp.toml --budget 500 --json\n"
                         "  rehearse plan experiments/paper-ddp.toml --set method.tp=1");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   command.job(options->job).required();
   command.flag("--explain", options->explain,
                "Print the score of each choice, what lost to it and what would change it");

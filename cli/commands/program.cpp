@@ -20,7 +20,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options {
+struct ProgramOptions {
   std::string job = {}, from = {}, output = {};
   bool check = false;
 };
@@ -28,7 +28,7 @@ struct Options {
 /// Calls `f`. If the program comes from a file (--from), a ProgramError of `f` gets the file's
 /// name.
 template <class F>
-auto of_file(const Options& options, F f) {
+auto of_file(const ProgramOptions& options, F f) {
   try {
     return f();
   } catch (const ProgramError& e) {
@@ -37,15 +37,15 @@ auto of_file(const Options& options, F f) {
   }
 }
 
-program::Program read_program(const Options& options, const std::optional<job::Job>& job) {
+program::Program read_program(const ProgramOptions& options, const std::optional<job::Job>& job) {
   if (options.from.empty()) return program_of(*job);
   return of_file(options, [&] { return program::parse_program(read_file(options.from)); });
 }
 
 /// Throws InputError when a program from a file cannot be one of the job. Returns where it differs
 /// from the program that the job compiles to.
-study::ProgramDifference check_against(const Options& options, const program::Program& program,
-                                       const job::Job& job) {
+study::ProgramDifference check_against(const ProgramOptions& options,
+                                       const program::Program& program, const job::Job& job) {
   const auto refuse = [&](const std::string& why) {
     throw InputError(fmt::format("--from {}: {}", options.from, why));
   };
@@ -66,7 +66,7 @@ study::ProgramDifference check_against(const Options& options, const program::Pr
   return study::difference_of(program, own);
 }
 
-int run_program(const Context& context, const Options& options) {
+int run_program(const Context& context, const ProgramOptions& options) {
   if (options.job.empty() && options.from.empty())
     throw InputError("program: give JOB.toml or --from FILE");
   if (!options.output.empty()) check_writable("-o", options.output);
@@ -116,7 +116,7 @@ void add_program(CLI::App& app, Context& context) {
                         "  rehearse program experiments/paper-ddp.toml --check\n"
                         "  rehearse program experiments/paper-ddp.toml -o ddp.program\n"
                         "  rehearse program --from ddp.program --check");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProgramOptions>();
   command.job(options->job);
   command.option("--from", options->from, "Read a program's text instead of compiling the job's")
       .type("FILE");

@@ -33,7 +33,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options : StudyFlags {
+struct SimulateOptions : StudyFlags {
   std::string trace = {}, faults = {};
   int steps = execution::Steps().measured();
   bool explain = false;
@@ -109,9 +109,10 @@ std::string describe_timings(const study::Study& s) {
 
 /// `against`: the rehearsal whose baselines are shown beside the plan; none: the job has no plan to
 /// show.
-void write_report(const Options& options, const job::Job& job, const nlohmann::ordered_json& json,
-                  const std::string& python, const TemporaryFolder& folder,
-                  const std::string& trace, const std::optional<study::Rehearsal>& against) {
+void write_report(const SimulateOptions& options, const job::Job& job,
+                  const nlohmann::ordered_json& json, const std::string& python,
+                  const TemporaryFolder& folder, const std::string& trace,
+                  const std::optional<study::Rehearsal>& against) {
   write_file(folder.file("simulate.json"), text_of(json));
   std::vector<std::string> arguments{folder.file("simulate.json")};
   const auto pictures = against ? plan_pictures(job, *against, folder, trace)
@@ -121,7 +122,7 @@ void write_report(const Options& options, const job::Job& job, const nlohmann::o
   run_report(python, arguments);
 }
 
-int run_simulate(const Context& context, const Options& options) {
+int run_simulate(const Context& context, const SimulateOptions& options) {
   Teller teller(context);
   study::StudyOptions how = study_options(options, teller);
   how.trace = options.trace;
@@ -204,7 +205,7 @@ void add_simulate(CLI::App& app, Context& context) {
       "  rehearse simulate experiments/paper-ddp.toml --set method.name=zero3 --json\n"
       "  rehearse simulate experiments/paper-megatron.toml --trace step.json --report out.html\n"
       "  rehearse simulate experiments/goodput/llama3.toml --duration 54d --seeds 20");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SimulateOptions>();
   add_study_flags(command, *options);
   command.flag("--explain", options->explain,
                "Also say where a step goes, and what 10% more of each resource saves");

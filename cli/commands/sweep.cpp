@@ -33,7 +33,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct SweepOptions {
   std::string file = {}, output = {}, shard = {}, on = {}, wait = {};
   std::vector<std::string> by = {}, on_arguments = {};
   int jobs = 0, top = 10, shards = 0, search = 0;
@@ -54,7 +54,7 @@ void read_shard(const std::string& text, study::Work& work) {
 }
 
 /// The options of --on; nothing without it.
-std::optional<SweepOn> read_on(const Options& options) {
+std::optional<SweepOn> read_on(const SweepOptions& options) {
   if (options.on.empty()) {
     const bool alone = options.shards == 0 && options.on_arguments.empty() && options.wait.empty();
     if (!alone) throw InputError("--shards, --on-args and --wait belong to --on");
@@ -81,7 +81,7 @@ auto optimiser() {
   };
 }
 
-int run_sweep(const Context& context, const Options& options) {
+int run_sweep(const Context& context, const SweepOptions& options) {
   study::Work work{.jobs = options.jobs, .folder = options.output};
   read_shard(options.shard, work);
   const std::optional<SweepOn> on = read_on(options);
@@ -89,7 +89,7 @@ int run_sweep(const Context& context, const Options& options) {
     throw InputError("sweep needs -o DIR, a folder for its results; --dry-run lists the points");
   const study::Sweep sweep = study::read_sweep(options.file, context.set);
   const bool ranked = !sweep.scaling || !options.by.empty();
-  if (!ranked && options.top != Options{}.top)
+  if (!ranked && options.top != SweepOptions{}.top)
     throw InputError(
         fmt::format("--top {}: the table of a [scaling] has all points, in the order of their "
                     "devices; with --by METRIC it has the best",
@@ -159,7 +159,7 @@ void add_sweep(CLI::App& app, Context& context) {
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --shard 1/4\n"
       "  rehearse sweep experiments/sweep/methods.toml -o out/sweep --on slurm --on-args "
       "\"--time 1:00:00\"");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SweepOptions>();
   command.option("SWEEP.toml", options->file, "What to vary (docs/sweep.md)").required();
   command
       .option("-o,--output", options->output,

@@ -82,7 +82,7 @@ std::string cell(const Json& metrics, const char* name) {
   return fmt::format("{:.4g}", number);
 }
 
-std::string names_of(const std::vector<study::Metric>& metrics) {
+std::string metric_names(const std::vector<study::Metric>& metrics) {
   std::string out;
   for (const study::Metric& one : metrics) out += std::string(out.empty() ? "" : ", ") + one.name;
   return out;
@@ -135,8 +135,8 @@ std::string best_table(const Whole& whole, int top) {
   const bool runs = std::any_of(whole.results.begin(), whole.results.end(),
                                 [](const study::Row& row) { return !row.metrics.is_null(); });
   if (shown.empty())
-    return runs ? fmt::format("no point has {}: {}\n", names_of(whole.by),
-                              names_of(whole.by).find("cost") == std::string::npos
+    return runs ? fmt::format("no point has {}: {}\n", metric_names(whole.by),
+                              metric_names(whole.by).find("cost") == std::string::npos
                                   ? "a device's peak rate or power is not known"
                                   : "a device has no price (docs/platforms.md)")
                 : "";
@@ -152,8 +152,8 @@ std::string best_table(const Whole& whole, int top) {
   }
   if (several)
     return table(lines) +
-           fmt::format("\nthe frontier by {}: {} of {} points that can run{}\n", names_of(whole.by),
-                       best, able,
+           fmt::format("\nthe frontier by {}: {} of {} points that can run{}\n",
+                       metric_names(whole.by), best, able,
                        shown.size() < best ? fmt::format(", {} shown", shown.size()) : "");
   const std::string scaling =
       whole.sweep.scaling ? fmt::format("{} scaling; efficiency beside the fewest devices\n",

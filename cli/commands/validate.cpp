@@ -22,7 +22,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Options {
+struct ValidateOptions {
   std::vector<std::string> sets = {};
   std::string row = {}, fidelity = "analytic", output = {};
   int jobs = 0;
@@ -130,7 +130,7 @@ nlohmann::ordered_json interval_json(const std::vector<study::Validation>& all) 
           {"check_rows_inside", *held}};
 }
 
-int run_validate(const Context& context, const Options& options) {
+int run_validate(const Context& context, const ValidateOptions& options) {
   const std::string python = check_result_file(options.output);
   std::vector<study::ValidationSet> sets = study::validation_sets(options.sets);
   if (!options.row.empty()) keep_rows(sets, options.row);
@@ -179,7 +179,7 @@ void add_validate(CLI::App& app, Context& context) {
       "  rehearse validate -o accuracy.svg\n"
       "  rehearse validate --row h2048-l24-tp1-dp2-pp2-mb4-gb16\n"
       "  rehearse validate megatron-node --set software.host.forward=50us --json");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ValidateOptions>();
   command.option("sets", options->sets, "Names of sets; default: all").type("SET");
   command.flag("--rows", options->rows, "Print each row");
   command.option("--row", options->row, "Predict, print and explain this row alone").type("NAME");

@@ -76,7 +76,9 @@ class Predicted(CliTestCase):
         self.assertIn("no plan fits that keeps the optimizer on the devices", text)
         self.assertIn('offload = "optimizer"', plan.read_text())
         planned = json.loads(self.rehearse("simulate", job, "--seeds", 1, "--json").stdout)
-        from_file = json.loads(self.rehearse("simulate", self.job(base + f'method.plan = "{plan}"\n', "planned.toml"), "--seeds", 1, "--json").stdout)
+        from_file = json.loads(
+            self.rehearse("simulate", self.job(base + f'method.plan = "{plan}"\n', "planned.toml"), "--seeds", 1, "--json").stdout
+        )
         self.assertEqual(planned["step_time_s"], from_file["step_time_s"])
         self.refused("plan", job, "--set", "method.offload=none", says=["leave out method.offload: "])
 

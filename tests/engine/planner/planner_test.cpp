@@ -328,8 +328,9 @@ TEST(Planner, NothingFits) {
 }
 
 TEST(Planner, SavesMemoryWhereNothingElseFits) {
-  const std::string batch = "train.global_batch = 16\ntrain.seq_len = 2048\n"
-                            "method.precision = \"bf16\"\n";
+  const std::string batch =
+      "train.global_batch = 16\ntrain.seq_len = 2048\n"
+      "method.precision = \"bf16\"\n";
   const job::Job job = job_of("llama-7b", "workstation-4090", batch);
   const plan::Decision d = decide(job, nullptr, {});
   EXPECT_EQ(d.plan.exchange.offload, plan::Offload::optimizer) << summary_of(d.plan);
