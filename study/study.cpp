@@ -20,6 +20,7 @@
 #include "engine/execution/dry_run.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/linked_program.h"
+#include "engine/planner/rank_grid.h"
 #include "engine/program/phases.h"
 #include "study/fault_study.h"
 #include "study/interval.h"
@@ -133,6 +134,37 @@ std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) 
                                  : "";
 }
 
+/// Says that the slowest device sets the pace, and what would help; empty: devices are alike, or
+/// stages or replicas have work of their own.
+std::string equal_work_of_unlike_devices(const job::Job& job) {
+  const plan::Plan& plan = job.plan;
+  std::set<Id> all;
+  std::set<std::vector<Id>> replicas;  // kinds of devices
+  const planner::RankGrid at(plan);
+  for (int d = 0; d < plan.mesh.dp; ++d) {
+    std::vector<Id> kinds;
+    for (int s = 0; s < plan.mesh.pp; ++s)
+      for (int c = 0; c < plan.mesh.cp; ++c)
+        for (int t = 0; t < plan.mesh.tp; ++t) {
+          const Id rank = at.rank(s, d, t, c);
+          kinds.push_back(job.cluster.devices()[plan.placement.rank_to_device[rank]].kind);
+        }
+    all.insert(kinds.begin(), kinds.end());
+    replicas.insert(std::move(kinds));
+  }
+  if (all.size() < 2 || !plan.schedule.shares.empty()) return "";
+  const std::string equal = "unlike devices get equal work: the slowest sets the pace";
+  if (replicas.size() > 1)
+    return equal + "; with method.shares=speed, which many methods can have, faster replicas take "
+                   "more samples";
+  const auto [least, most] = std::ranges::minmax(
+      plan.placement.stages, {}, [](const std::vector<Id>& stage) { return stage.size(); });
+  if (plan.mesh.pp == 1) return equal;
+  if (most.size() > least.size() + 2) return "";  // a layer has two segments
+  return equal + "; with method.stage_layers, or as `rehearse plan` finds them, slower devices "
+                 "take fewer layers";
+}
+
 std::vector<std::string> warnings_of(const job::Job& job, const program::Program& program,
                                      const costs::Costs& costs, const Study& study) {
   std::vector<std::string> out = methods::idle_fields(job.plan);
@@ -156,12 +188,12 @@ std::vector<std::string> warnings_of(const job::Job& job, const program::Program
   if (const int rare = rarest_left_out(program); rare > 0)
     out.push_back(
         fmt::format("exchanges every {} steps are too rare: no simulated step has one", rare));
-  if (study.memory.size() > 1 && job.plan.schedule.shares.empty())
+  if (const std::string equal = equal_work_of_unlike_devices(job); !equal.empty())
+    out.push_back(equal);
+  if (job.where.contains("train.steps") && study.last_phase >= job.train.steps)
     out.push_back(fmt::format(
-        "unlike devices get equal work: the slowest sets the pace{}",
-        job.plan.mesh.dp > 1 ? "; with method.shares=speed, which many methods can have, faster "
-                               "replicas take more samples"
-                             : ""));
+        "train.steps: {}: the run ends before the phase that is predicted, which begins at step {}",
+        job.train.steps, study.last_phase));
   const int cores = job.cluster.shared_cores();
   if (cores > 0 && study.world_size > cores)
     out.push_back(fmt::format("oversubscribed: {} ranks share {} cores", study.world_size, cores));

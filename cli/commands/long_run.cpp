@@ -49,12 +49,17 @@ std::string plus_minus(const execution::Spread& g) {
   return out;
 }
 
+std::string place_text(const job::Checkpoint& checkpoint) {
+  if (checkpoint.kind == job::CheckpointKind::peer)
+    return fmt::format("memory of {} nodes", checkpoint.group);
+  if (checkpoint.place == job::CheckpointPlace::memory) return "memory of the hosts";
+  return fmt::format("{} disk", name_of(checkpoint.place));
+}
+
 std::string checkpoint_text(const study::LongRun& run) {
   const goodput::Setting& s = run.setting;
   const std::string kind = fmt::format("{} to the {}: {}", name_of(run.checkpoint.kind),
-                                       run.checkpoint.kind == job::CheckpointKind::peer
-                                           ? fmt::format("memory of {} nodes", run.checkpoint.group)
-                                           : fmt::format("{} disk", name_of(run.checkpoint.place)),
+                                       place_text(run.checkpoint),
                                        to_text(Bytes(run.bytes)));
   if (s.save_every == 0) return kind + ", never written: nothing fails, and train.save_every is 0";
   return fmt::format(
@@ -121,7 +126,9 @@ std::string describe(const study::LongRun& run, const study::Study& step,
   return out;
 }
 
-std::vector<std::string> cells(const study::LongRunRow& row) {
+/// `priced`: with a cell for the cost.
+std::vector<std::string> cells(const study::LongRunRow& row, const study::Study& step,
+                               bool priced) {
   if (!row.run) return {row.label, "cannot run: " + row.refusal};
   const study::LongRun& run = *row.run;
   const goodput::Summary& m = run.summary;
@@ -133,6 +140,10 @@ std::vector<std::string> cells(const study::LongRunRow& row) {
                                    : "-",
                                fmt::format("{:.4g}", m.interruptions),
                                fmt::format("{:.4g}", m.lost_steps)};
+  if (priced) {
+    const std::optional<study::RunCost> cost = cost_of(run, step);
+    out.push_back(cost ? study::money_text(cost->whole, cost->currency) : "-");
+  }
   for (const double lost : m.lost) out.push_back(percent(lost / run.duration.value, 2));
   return out;
 }
@@ -141,9 +152,13 @@ std::string describe(const std::vector<study::LongRunRow>& rows, const study::Lo
                      Seconds duration) {
   std::vector<std::vector<std::string>> lines{
       {"recovery, checkpoint", "goodput", "+-", "interval", "failures", "steps lost"}};
-  for (const char* loss : spellings(Loss{})) lines[0].emplace_back(loss);
-  for (const study::LongRunRow& row : rows) lines.push_back(cells(row));
   const study::Study& step = runs.step();
+  const bool priced = std::ranges::any_of(rows, [&](const study::LongRunRow& row) {
+    return row.run && cost_of(*row.run, step);
+  });
+  if (priced) lines[0].emplace_back("cost");
+  for (const char* loss : spellings(Loss{})) lines[0].emplace_back(loss);
+  for (const study::LongRunRow& row : rows) lines.push_back(cells(row, step, priced));
   std::string out = table(lines) + fmt::format("\n{} on {}; {}, {}\n{} of failures {}; step {}\n",
                                                work_text(step.subject), step.subject.cluster,
                                                step.method, mesh_text(step), days(duration),

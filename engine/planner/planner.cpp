@@ -6,13 +6,12 @@
 #include <limits>
 #include <map>
 #include <queue>
-#include <set>
 #include <tuple>
 
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/candidates.h"
-#include "engine/planner/placement.h"
+#include "engine/planner/placed_candidates.h"
 #include "engine/planner/scorer.h"
 #include "engine/planner/sparsity.h"
 
@@ -22,8 +21,8 @@ namespace {
 /// The largest number of finalists of one mesh. Finalists of several meshes are needed, because the
 /// dry run ignores contention between channels, which differs most from mesh to mesh.
 constexpr int most_of_a_mesh = 5;
-/// Number of meshes whose best plan is placed, and the largest world size for which that is fast.
-constexpr std::size_t meshes_placed = 8, most_placed = 128;
+/// The largest world size for which plans are placed, because that takes too long with more.
+constexpr std::size_t most_placed = 128;
 /// Limits of `widen`: additional dry runs, simulations, and (rank, op) pairs of simulated plans.
 constexpr int most_dry_runs_more = 1500, most_simulations_more = 32;
 constexpr std::size_t most_instances_more = 3'000'000;
@@ -63,7 +62,9 @@ class Planner {
   bool search() {
     bound();
     score();
-    place_best();
+    if (job_.plan.placement.rank_to_device.size() <= most_placed && options_.budget == 0 &&
+        job_.adaptive.placement)
+      add_placed_candidates(job_, profile_, scorer_);
     if (methods::planned(job_.plan.method) &&
         job_.plan.exchange.sparse.reduction != plan::Reduction::dense)
       sparsify();
@@ -124,37 +125,6 @@ class Planner {
       }
     }
     if (options_.progress && total > 0) options_.progress(total, total);
-  }
-
-  /// Candidates so far use devices in order. For the best plan of each mesh, adds one candidate
-  /// with the devices, stages and shares of `place` (eq. 1).
-  void place_best() {
-    if (job_.plan.placement.rank_to_device.size() > most_placed || options_.budget > 0 ||
-        !job_.adaptive.placement)
-      return;
-    std::set<std::string> meshes;
-    for (const Id i : scorer_.scored_in_order()) {
-      if (meshes.size() == meshes_placed) break;
-      if (!meshes.insert(mesh_text(plan(i))).second) continue;
-      plan::Plan placed = plan(i);
-      if (placed.placement.partition == plan::Partition::layers) continue;  // eq. 1 cuts by work
-      const auto found = unless_refused([&] {
-        return place(job_.model, job_.cluster, placed, profile_, !placed.schedule.shares.empty(),
-                     scorer_.pace);
-      });
-      if (!found) continue;  // no placement fits: the plan in device order remains
-      search_.placements[mesh_text(placed)] = gap_text(*found);
-      placed.placement.rank_to_device = found->rank_to_device;
-      placed.placement.stages = found->stages;
-      placed.schedule.shares = found->shares;
-      placed.placement.node_of = nodes_of(placed, job_.cluster);
-      if (placed.placement.rank_to_device == plan(i).placement.rank_to_device &&
-          placed.placement.stages == plan(i).placement.stages &&
-          placed.schedule.shares == plan(i).schedule.shares)
-        continue;
-      auto ready = unless_refused([&] { return methods::prepare(std::move(placed), job_.model); });
-      if (ready) scorer_.add(*std::move(ready));
-    }
   }
 
   /// Adds candidates with sparse gradients: existing plans with each layer's fastest exchange.

@@ -13,6 +13,9 @@
 namespace rehearse::planner {
 namespace {
 
+/// Seconds without contention, which only compare with those of other dry runs.
+std::string time_text(double seconds) { return to_text(Seconds(seconds)) + " by the dry run"; }
+
 constexpr std::size_t most_tried = 6;  // plans to compare under each change
 
 /// The chosen plan, then the fastest plans of other meshes, dense and sparse ones apart, best
@@ -52,10 +55,9 @@ std::string with_other_links(const job::Job& job, const Search& search,
       best = i, least = seconds;
   const char* how = factor > 1 ? "half" : "twice";
   if (best == tried.front())
-    return fmt::format("links between nodes {} as fast: no change, {}", how,
-                       to_text(Seconds(least)));
+    return fmt::format("links between nodes {} as fast: no change, {}", how, time_text(least));
   return fmt::format("links between nodes {} as fast: {} in {}", how,
-                     summary_of(search.candidates.plans[best]), to_text(Seconds(least)));
+                     summary_of(search.candidates.plans[best]), time_text(least));
 }
 
 }  // namespace
@@ -107,7 +109,7 @@ std::vector<std::string> what_would_change(const job::Job& job, const Search& se
                                           search.scored[best].memory.reserve))),
         search.scored[best].memory.kind,
         to_text(Bytes(static_cast<double>(search.scored[best].memory.capacity))),
-        summary_of(search.candidates.plans[best]), to_text(Seconds(search.scored[best].seconds))));
+        summary_of(search.candidates.plans[best]), time_text(search.scored[best].seconds)));
   return out;
 }
 

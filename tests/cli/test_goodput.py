@@ -61,8 +61,9 @@ class Goodput(CliTestCase):
         whole = json.loads(path.read_text())
         self.assertEqual((len(whole["long_runs"]), whole["cannot_run"]), (25, []))
         rows = {one["label"]: one for one in whole["long_runs"]}
+        self.assertRegex(out, r" steps lost +cost +detection")
         for label, one in rows.items():
-            self.assertRegex(out, rf"(?m)^{label} +\d\d\.\d\d%")
+            self.assertRegex(out, rf"(?m)^{label} +\d\d\.\d\d% .* [\d.]+ [km]? ?USD ")
             self.assertAlmostEqual(one["productive_s"] + sum(one["lost_s"].values()), one["duration_s"], places=3, msg=label)
         # What the policies promise: whole replicas lose no step.
         self.assertGreater(rows["restart, sharded"]["lost_steps"], 0)

@@ -39,6 +39,19 @@ class NotSilent(CliTestCase):
                 self.assertNotIn("no effect", self.simulate(*served))
         self.assertNotIn("no effect", self.simulate("method.name=ps-sync", "train.global_batch=15", "method.bucket=5MB"))
 
+    def test_what_would_help_unlike_devices(self):
+        mixed = ("model.name=gpt-demo", "cluster.world_size=2", 'cluster.devices=["node8/gpu1", "node8/gpu2"]')
+        piped = (*mixed, "method.name=1f1b", "method.pp=2", "method.dp=1", "method.micro_batches=4")
+        self.assertIn("unlike devices get equal work: the slowest sets the pace; with method.shares=speed", self.simulate(*mixed))
+        self.assertIn("unlike devices get equal work: the slowest sets the pace; with method.stage_layers", self.simulate(*piped))
+        self.assertNotIn("unlike devices", self.simulate(*piped, "method.stage_layers=[3, 1]"))
+
+    def test_a_run_that_ends_before_what_is_predicted(self):
+        warning = "warning: train.steps: 50: the run ends before the phase that is predicted, which begins at step "
+        self.assertIn(warning, self.simulate("method.name=powersgd", "train.steps=50"))
+        self.assertNotIn("the run ends", self.simulate("method.name=powersgd", "train.steps=5000"))
+        self.assertNotIn("the run ends", self.simulate("method.name=powersgd"))
+
     def test_more_recomputed_layers_than_there_are(self):
         says = ['"method.recompute_layers"', "3", "gpt-tiny has 2 layers; at most 2"]
         self.simulate("method.recompute=true", "method.recompute_layers=3", says=says)

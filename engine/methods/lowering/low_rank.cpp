@@ -92,7 +92,9 @@ Parts parts_of(const Stage& stage, const Bucket& b) {
                          columns = elements / rows;
       const auto rank =
           std::min<std::int64_t>({rows, columns, *stage.plan().exchange.low_rank.rank});
-      if ((rows + columns) * rank * least_compression < elements)
+      // A bias of heads has several dimensions here, and is a vector to Vogels et al.
+      const bool matrix = t.spec->decay;
+      if (matrix && (rows + columns) * rank * least_compression < elements)
         parts.add(t.spec->name, grad, rows, columns, static_cast<int>(rank));
       else
         parts.keep_whole(grad);

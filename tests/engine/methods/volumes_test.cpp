@@ -105,7 +105,7 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
 
 /// Elements that low-rank exchanges send of a group on one of t ranks. A matrix (rows x columns)
 /// sends rank x (rows + columns) if that is less than half of its entries. Rows are those
-/// dimensions in front for which rows + columns are fewest.
+/// dimensions in front for which rows + columns are fewest. Biases are vectors, which are sent whole.
 std::int64_t sent_as_factors(const model::ParamGroup& group, int t, int rank) {
   std::int64_t sent = 0;
   for (const model::TensorSpec& spec : group.tensors) {
@@ -119,7 +119,7 @@ std::int64_t sent_as_factors(const model::ParamGroup& group, int t, int rank) {
       least = std::min(
           least, std::min<std::int64_t>({rank, rows, elements / rows}) * (rows + elements / rows));
     }
-    sent += 2 * least < elements ? least : elements;
+    sent += 2 * least < elements && !spec.name.ends_with(".bias") ? least : elements;
   }
   return sent;
 }

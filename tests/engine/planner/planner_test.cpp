@@ -3,6 +3,7 @@
 #include "engine/planner/planner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -302,6 +303,43 @@ TEST(Planner, KnownStragglersGetFewerSamples) {
              "train.global_batch = 512\nmethod.pp = 1\nmethod.tp = 1\n"
              "disturb.compute_jitter = 0.1\ndisturb.straggler_probability = 0.2\n");
   EXPECT_TRUE(decide(chance, nullptr, {}).plan.schedule.shares.empty());
+}
+
+/// The path of a platform: two nodes of four RTX 4090 and one of four V100, without NVLink.
+std::string mixed_platform() {
+  const std::string path = testing::TempDir() + "mixed.toml";
+  const auto nodes = [](int count, const std::string& kind, const char* rate) {
+    return fmt::format(
+        "[[nodes]]\ncount = {}\ndevices = [{}]\nparts = [\"host\", \"nic\"]\nlinks = [\n"
+        "{{ from = \"gpu*\", to = \"host\", bandwidth = \"{}\", latency = \"1us\" }},\n"
+        "{{ from = \"nic\", to = \"host\", bandwidth = \"{}\", latency = \"0.5us\" }},\n"
+        "{{ from = \"nic\", to = \"fabric\", bandwidth = \"100Gb/s\", latency = \"1us\" }}]\n\n",
+        count, fmt::join(std::vector<std::string>(4, "\"" + kind + "\""), ", "), rate, rate);
+  };
+  std::ofstream(path) << "summary = \"mixed\"\n\n" + nodes(2, "RTX 4090", "15.5GB/s") +
+                             nodes(1, "V100 SXM2 16GB", "12GB/s");
+  return path;
+}
+
+// Stages of equal work make a pipeline on unlike devices slow, and its bound excludes it.
+TEST(Planner, APipelineOnUnlikeDevicesIsNotExcludedByItsStagesOfEqualWork) {
+  const std::string model = testing::TempDir() + "wide.toml", platform = mixed_platform();
+  std::ofstream(model) << "family = \"llama\"\nlayers = 12\nhidden = 4096\nheads = 32\n"
+                          "kv_heads = 8\nffn = 12288\nvocab = 32000\nseq_len = 2048\n"
+                          "tied = false\n";
+  const auto seconds = [&](int batch, const std::string& more) {
+    return decide(job_of(model, platform,
+                         fmt::format("method.precision = \"fp16\"\ntrain.global_batch = {}\n{}",
+                                     batch, more)),
+                  nullptr, {})
+        .seconds;
+  };
+  for (const int batch : {24, 32, 48}) {
+    const double free = seconds(batch, "");
+    for (const char* stated : {"method.pp = 3", "method.pp = 6", "method.pp = 3\nmethod.dp = 4",
+                               "method.recompute = false", "method.zero = 1"})
+      EXPECT_LE(free, seconds(batch, stated) * (1 + plainer_within)) << batch << " " << stated;
+  }
 }
 
 TEST(Planner, ImpossibleMeshesAreRefusedWithoutASearch) {
