@@ -155,14 +155,16 @@ std::string equal_work_of_unlike_devices(const job::Job& job) {
   if (all.size() < 2 || !plan.schedule.shares.empty()) return "";
   const std::string equal = "unlike devices get equal work: the slowest sets the pace";
   if (replicas.size() > 1)
-    return equal + "; with method.shares=speed, which many methods can have, faster replicas take "
-                   "more samples";
+    return equal +
+           "; with method.shares=speed, which many methods can have, faster replicas take "
+           "more samples";
   const auto [least, most] = std::ranges::minmax(
       plan.placement.stages, {}, [](const std::vector<Id>& stage) { return stage.size(); });
   if (plan.mesh.pp == 1) return equal;
   if (most.size() > least.size() + 2) return "";  // a layer has two segments
-  return equal + "; with method.stage_layers, or as `rehearse plan` finds them, slower devices "
-                 "take fewer layers";
+  return equal +
+         "; with method.stage_layers, or as `rehearse plan` finds them, slower devices "
+         "take fewer layers";
 }
 
 std::vector<std::string> warnings_of(const job::Job& job, const program::Program& program,

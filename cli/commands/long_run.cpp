@@ -59,8 +59,7 @@ std::string place_text(const job::Checkpoint& checkpoint) {
 std::string checkpoint_text(const study::LongRun& run) {
   const goodput::Setting& s = run.setting;
   const std::string kind = fmt::format("{} to the {}: {}", name_of(run.checkpoint.kind),
-                                       place_text(run.checkpoint),
-                                       to_text(Bytes(run.bytes)));
+                                       place_text(run.checkpoint), to_text(Bytes(run.bytes)));
   if (s.save_every == 0) return kind + ", never written: nothing fails, and train.save_every is 0";
   return fmt::format(
       "{}, every {} step{} ({}{}); steps wait {}{}", kind, s.save_every,
@@ -153,9 +152,8 @@ std::string describe(const std::vector<study::LongRunRow>& rows, const study::Lo
   std::vector<std::vector<std::string>> lines{
       {"recovery, checkpoint", "goodput", "+-", "interval", "failures", "steps lost"}};
   const study::Study& step = runs.step();
-  const bool priced = std::ranges::any_of(rows, [&](const study::LongRunRow& row) {
-    return row.run && cost_of(*row.run, step);
-  });
+  const bool priced = std::ranges::any_of(
+      rows, [&](const study::LongRunRow& row) { return row.run && cost_of(*row.run, step); });
   if (priced) lines[0].emplace_back("cost");
   for (const char* loss : spellings(Loss{})) lines[0].emplace_back(loss);
   for (const study::LongRunRow& row : rows) lines.push_back(cells(row, step, priced));

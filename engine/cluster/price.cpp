@@ -12,6 +12,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/cluster/cluster.h"
+#include "engine/cluster/device_table.h"
 
 namespace rehearse::cluster {
 namespace {
@@ -41,6 +42,10 @@ void set_price(std::vector<DeviceKind>& kinds, const std::string& cluster,
   const auto [name, price] = kind_and_price(text);
   const auto is = [&name](const DeviceKind& kind) { return kind.name == name; };
   if (!name.empty() && std::none_of(kinds.begin(), kinds.end(), is)) {
+    if (find_kind(device_table(), name) != nullptr) {
+      parse_price(price);  // of a list of prices that other clusters use, too
+      return;
+    }
     std::vector<std::string> names;
     for (const DeviceKind& kind : kinds) names.push_back(kind.name);
     throw InputError(fmt::format("\"{}\": {} has no device \"{}\"; its devices: {}", text, cluster,

@@ -256,12 +256,13 @@ class Describer {
   std::string why_lost(Id i) const {
     if (!search_.rescored) return why_slower(i);
     const double ratio = of(i).rescored / of(best_).rescored - 1;
-    return fmt::format("{}; {}",
-                       std::abs(ratio) <= plainer_within ? "as fast" : percent(ratio, 1) + " slower",
-                       why_slower(i, " by the dry run"));
+    return fmt::format(
+        "{}; {}", std::abs(ratio) <= plainer_within ? "as fast" : percent(ratio, 1) + " slower",
+        why_slower(i, " by the dry run"));
   }
 
-  /// "12.0% slower: compute +3.1 ms, waiting -0.2 ms", by the dry run. `more` follows the percentage.
+  /// "12.0% slower: compute +3.1 ms, waiting -0.2 ms", by the dry run. `more` follows the
+  /// percentage.
   std::string why_slower(Id i, const std::string& more = "") const {
     const auto mean = [&](Id candidate) {
       auto [it, fresh] = compute_.try_emplace(candidate, 0.0);

@@ -27,8 +27,7 @@ class Placing {
       : job_(job), profile_(profile), scorer_(scorer) {}
 
   void run() {
-    const std::vector<Id> pipelines =
-        unlike_devices() ? promising_pipelines() : std::vector<Id>();
+    const std::vector<Id> pipelines = unlike_devices() ? promising_pipelines() : std::vector<Id>();
     std::set<std::string> meshes;
     for (const Id i : scorer_.scored_in_order()) {
       if (meshes.size() == meshes_placed) break;
@@ -47,9 +46,8 @@ class Placing {
   bool unlike_devices() const {
     const std::vector<Id>& used = job_.plan.placement.rank_to_device;
     const auto kind = [&](Id device) { return job_.cluster.devices()[device].kind; };
-    return !scorer_.pace.empty() || std::ranges::any_of(used, [&](Id device) {
-      return kind(device) != kind(used.front());
-    });
+    return !scorer_.pace.empty() ||
+           std::ranges::any_of(used, [&](Id device) { return kind(device) != kind(used.front()); });
   }
 
   /// Of each mesh with a pipeline, interleaved or not, the candidates with the least bounds, each
@@ -63,8 +61,8 @@ class Placing {
       if (p.mesh.pp == 1 || state == Scored::State::refused || state == Scored::State::too_large)
         continue;
       Variants& variants = pipelines[{mesh_text(p), p.schedule.virtual_stages > 1}];
-      const auto [it, first] = variants.try_emplace(
-          {p.schedule.micro_batches, p.exchange.sharding.zero > 0}, i);
+      const auto [it, first] =
+          variants.try_emplace({p.schedule.micro_batches, p.exchange.sharding.zero > 0}, i);
       if (!first && scorer_.at(i).bound < scorer_.at(it->second).bound) it->second = i;
     }
     std::vector<Id> out;

@@ -105,7 +105,10 @@ void Stage::to_host(const Bucket& bucket, program::Layout shard, int shift) {
   const Id op = optimizer_.to_host(
       bucket, ref(bucket.views.sum, program::Slot::source, program::Mode::read, 0, 0, shard),
       shift);
-  if (op != none && !plan_.keeps_gradients()) offloaded_.push_back(op);
+  // A tied gradient waits for the backward of another stage, and all copies after it wait for it:
+  // backward waits for none of them.
+  tied_offloaded_ = tied_offloaded_ || bucket.tied;
+  if (op != none && !plan_.keeps_gradients() && !tied_offloaded_) offloaded_.push_back(op);
 }
 
 int Stage::readers(Id segment) const {

@@ -174,6 +174,7 @@ class Stage {
   std::vector<Id> history_ = {};               // every forward and backward op
   std::vector<Id> reduced_ = {};               // after each of them a bucket's gradient is a shard
   std::vector<Id> offloaded_ = {};  // the copies to the host of gradients that stay nowhere else
+  bool tied_offloaded_ = false;     // a tied gradient is among the copies so far
   std::vector<bool> layered_ = {};  // [segment]
   std::set<std::string> seen_ = {};
   std::vector<bool> touched_ = {};  // [group][micro-batch]: some backward has written its gradient

@@ -107,6 +107,11 @@ TEST(Prices, AJobReplacesThePlatforms) {
   EXPECT_EQ(c.hash(), before) << "prices change no step time";
   EXPECT_THAT(message_of<InputError>([&] { set_prices(c, R"(["older: 1 USD/h"])"); }),
               HasSubstr("has no device \"older\"; its devices: fast, old"));
+  // Of a kind that only other clusters have.
+  set_prices(c, R"(["old: 0.5 USD/h", "H100: 3 USD/h"])");
+  EXPECT_DOUBLE_EQ(rent_of(c, std::vector<Id>{6}).per_hour, 0.5);
+  EXPECT_THAT(message_of<InputError>([&] { set_prices(c, R"(["H100: three"])"); }),
+              HasSubstr("is not a price"));
   set_prices(c, R"(["fast: 1 USD/h", "old: 1 EUR/h"])");
   EXPECT_THAT(message_of<InputError>([&] {
                 rent_of(c, std::vector<Id>{0, 6});

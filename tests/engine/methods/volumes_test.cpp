@@ -105,7 +105,8 @@ std::int64_t formula(plan::Plan plan, const model::ModelSpec& model) {
 
 /// Elements that low-rank exchanges send of a group on one of t ranks. A matrix (rows x columns)
 /// sends rank x (rows + columns) if that is less than half of its entries. Rows are those
-/// dimensions in front for which rows + columns are fewest. Biases are vectors, which are sent whole.
+/// dimensions in front for which rows + columns are fewest. Biases are vectors, which are sent
+/// whole.
 std::int64_t sent_as_factors(const model::ParamGroup& group, int t, int rank) {
   std::int64_t sent = 0;
   for (const model::TensorSpec& spec : group.tensors) {

@@ -387,9 +387,11 @@ TEST(Planner, SavesMemoryWhereNothingElseFits) {
   EXPECT_THAT(refused(job, {.save_memory = false}), testing::HasSubstr("memory binds"));
   EXPECT_THAT(refused(job_of("llama-7b", "workstation-4090", batch + "method.offload = \"none\"")),
               testing::HasSubstr("leave out method.offload: "));
-  // 14 billion parameters: 12 bytes for each are more than the host has.
-  EXPECT_THAT(refused(job_of("phi3-medium", "workstation-4090", batch)),
-              testing::ContainsRegex("memory of hosts: that of node 0 has 128 GB, its ranks need"));
+  // 8 billion parameters: fp32 weights, moments, and copies of 16-bit weights and gradients.
+  EXPECT_THAT(refused(job_of("llama3-8b", "workstation-4090",
+                             "train.global_batch = 2\ntrain.seq_len = 512\n"
+                             "method.precision = \"bf16\"\n")),
+              testing::HasSubstr("memory of hosts: that of node 0 has 128 GB, its ranks need"));
 }
 
 TEST(Planner, TriesToSaveMemoryOnlyWhereNothingElseFits) {
@@ -413,14 +415,17 @@ TEST(Planner, TriesToSaveMemoryOnlyWhereNothingElseFits) {
 
 TEST(Planner, NamesTheKeyWithoutWhichSomethingFits) {
   const job::Job job =
-      job_of("gpt2-1.5b", "paper", "method.pp = 1\nmethod.tp = 1\nmethod.zero = 0\n");
+      job_of("gpt2-1.5b", "paper",
+             "method.pp = 1\nmethod.tp = 1\nmethod.zero = 0\nmethod.offload = \"none\"\n");
   try {
     decide(job, nullptr, {});
     FAIL() << "1.5 billion parameters and their optimizer fit on one RTX 4090";
   } catch (const InputError& e) {
     const std::string text = e.what();
     // Without method.pp = 1 or method.tp = 1 the model could be split and would fit.
-    EXPECT_NE(text.find("method.pp, method.tp, method.zero as stated"), std::string::npos) << text;
+    EXPECT_NE(text.find("method.pp, method.tp, method.zero, method.offload as stated"),
+              std::string::npos)
+        << text;
     EXPECT_NE(text.find("nearest: leave out method.pp: pp "), std::string::npos) << text;
   }
   job::Job freer = job;
