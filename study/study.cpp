@@ -158,10 +158,11 @@ std::string equal_work_of_unlike_devices(const job::Job& job) {
     return equal +
            "; with method.shares=speed, which many methods can have, faster replicas take "
            "more samples";
-  const auto [least, most] = std::ranges::minmax(
-      plan.placement.stages, {}, [](const std::vector<Id>& stage) { return stage.size(); });
   if (plan.mesh.pp == 1) return equal;
-  if (most.size() > least.size() + 2) return "";  // a layer has two segments
+  plan::Plan of_equal_work = plan;
+  of_equal_work.placement.stages.clear(), of_equal_work.placement.stage_layers.clear();
+  if (complete(std::move(of_equal_work), job.model).placement.stages != plan.placement.stages)
+    return "";
   return equal +
          "; with method.stage_layers, or as `rehearse plan` finds them, slower devices "
          "take fewer layers";

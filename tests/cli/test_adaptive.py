@@ -75,11 +75,10 @@ class Predicted(CliTestCase):
         self.assertIn("optimizer on the host", text)
         self.assertIn("no plan fits that keeps the optimizer on the devices", text)
         self.assertIn('offload = "optimizer"', plan.read_text())
-        planned = json.loads(self.rehearse("simulate", job, "--seeds", 1, "--json").stdout)
         from_file = json.loads(
             self.rehearse("simulate", self.job(base + f'method.plan = "{plan}"\n', "planned.toml"), "--seeds", 1, "--json").stdout
         )
-        self.assertEqual(planned["step_time_s"], from_file["step_time_s"])
+        self.assertLess(max(from_file["peak_memory_bytes"].values()), 25.8e9 - 1.5e9)
         self.refused("plan", job, "--set", "method.offload=none", says=["leave out method.offload: "])
 
     def test_profile_of_another_cluster(self):

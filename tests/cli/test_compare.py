@@ -89,11 +89,12 @@ class Compare(CliTestCase):
         seconds = [row["step_time_s"]["mean"] for row in both["results"]]
         self.assertLess(seconds[1], 0.4 * seconds[0])
         self.assertAlmostEqual(seconds[2] / seconds[1], 1, delta=0.03)
-        self.assertGreater(seconds[3], 1.5 * seconds[2])
+        self.assertGreater(seconds[3], 1.2 * seconds[2])  # with equal samples, unequal stages of a pipeline help most
+        self.assertGreater(both["results"][3]["mesh"].get("pp", 1), 1)
         self.assertEqual(adaptive["shares"], by_speed["shares"])
         self.assertNotIn("shares", kept_equal)
         choice = {c["choice"]: c for c in adaptive["choices"]}["samples a replica"]
-        self.assertRegex({other["value"]: other["why"] for other in choice["runners_up"]}["equal"], r"at least 5\d\d ms: not tried")
+        self.assertRegex({other["value"]: other["why"] for other in choice["runners_up"]}["equal"], r"\d\d\.\d% slower: compute ")
         said = self.rehearse(*rows, "zero2@bucket=5MB,adaptive", cwd=ROOT).stdout
         self.assertRegex(said, r"adaptive chose pp 1 x dp 32 x tp 1, .*samples by speed")
         self.assertRegex(said, r"  samples a replica +by speed +equal: at least 5\d\d ms: not tried")
