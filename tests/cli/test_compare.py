@@ -97,7 +97,7 @@ class Compare(CliTestCase):
         self.assertRegex({other["value"]: other["why"] for other in choice["runners_up"]}["equal"], r"\d\d\.\d% slower: compute ")
         said = self.rehearse(*rows, "zero2@bucket=5MB,adaptive", cwd=ROOT).stdout
         self.assertRegex(said, r"adaptive chose pp 1 x dp 32 x tp 1, .*samples by speed")
-        self.assertRegex(said, r"  samples a replica +by speed +equal: \d\d\.\d% slower: compute ")
+        self.assertRegex(said, r"  samples a replica +by speed +equal: \d\d\.\d% slower\n")
         self.assertIn("note: only adaptive gives faster devices more samples; zero2@bucket=5MB,shares=speed does so too", said)
         self.assertNotIn("note: only", self.rehearse(*rows, "ddp@shares=speed,adaptive", cwd=ROOT).stdout)
 
