@@ -16,10 +16,10 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 }
 
 std::string hint_and_all(std::string_view word, const std::vector<std::string>& known,
-                         std::string_view before) {
+                         std::string_view intro) {
   const std::string near = nearest(word, known);
   return fmt::format("{}{}: {}", near.empty() ? "" : fmt::format("did you mean \"{}\"? ", near),
-                     before, fmt::join(known, ", "));
+                     intro, fmt::join(known, ", "));
 }
 
 std::string sizes_of(const std::vector<std::string>& names, std::vector<std::string> known) {

@@ -8,9 +8,9 @@ namespace rehearse {
 
 /// "; did you mean \"paper\"?", with the nearest of the known names; empty: none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
-/// "did you mean \"paper\"? known: paper, paper-homogeneous". `before`: the text before the names.
+/// "did you mean \"paper\"? known: paper, paper-homogeneous". `intro`: the text before the names.
 std::string hint_and_all(std::string_view word, const std::vector<std::string>& known,
-                         std::string_view before = "known");
+                         std::string_view intro = "known");
 /// "it comes as gpt2-1.5b, gpt2-124m": the known names that are one of `names` with a size after
 /// it; empty: there are none.
 std::string sizes_of(const std::vector<std::string>& names, std::vector<std::string> known);
