@@ -24,6 +24,9 @@ namespace {
 using goodput::Ticks;
 using goodput::ticks;
 
+/// With fewer recoveries that read a checkpoint, in all runs together, the best interval is chance.
+constexpr double fewest_reads = 10;
+
 goodput::Slots slots_of(const job::Job& job, const goodput::Layout& layout, bool drawn) {
   goodput::Slots out{.of_rank = layout.slot_of_rank};
   for (std::size_t slot = 0; slot < layout.node_of_slot.size(); ++slot)
@@ -50,6 +53,8 @@ JobFailures failures_of(const job::Job& job, Seconds duration, int seeds) {
   if (!job.faults.trace.empty()) {
     out.source = job.faults.trace;
     out.traces.push_back(given_trace(job));
+    out.spares = out.traces.front().spares;
+    out.replacement = out.traces.front().replacement;
     return out;
   }
   faults::FailureModel model = failure_model_of(job);
@@ -261,9 +266,11 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
   out.scores = goodput::score_intervals(s, policy, incidents_);
   out.searched = s.save_every == 0 && !out.scores.empty();
   if (out.searched) s.save_every = goodput::best(out.scores).save_every;
-  out.young = goodput::young(stall, out.between);
-  out.daly = goodput::daly(stall, out.between);
   out.summary = goodput::walk_all(s, policy, incidents_);
+  if (out.summary.interruptions > 0)
+    out.at_risk += out.summary.destroyed / out.summary.interruptions * (s.checkpoint.whole_every - 1);
+  out.young = goodput::young(stall, out.between, out.at_risk);
+  out.daly = goodput::daly(stall, out.between, out.at_risk);
   if (recovery.policy == job::RecoveryPolicy::restart && out.between.value > 0 &&
       s.save_every > 0) {
     const goodput::Summary& m = out.summary;
@@ -272,8 +279,16 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
         (of(goodput::Loss::detection) + of(goodput::Loss::restart) + of(goodput::Loss::waiting)) /
         std::max(1.0, m.interruptions);
     out.closed_form_goodput = goodput::expected_ratio(static_cast<double>(s.save_every) * out.step,
-                                                      stall, out.between, Seconds(each));
+                                                      stall, out.between, Seconds(each), out.at_risk);
   }
+  const double reads = out.summary.reads * static_cast<double>(incidents_.size());
+  if (out.searched && reads < fewest_reads)
+    out.notes.push_back(fmt::format(
+        "the best interval rests on {:.0f} recover{} that read a checkpoint, of {:.0f} "
+        "interruptions in {} run{}: more seeds make it surer; train.save_every states one",
+        reads, reads == 1 ? "y" : "ies",
+        out.summary.interruptions * static_cast<double>(incidents_.size()), incidents_.size(),
+        incidents_.size() == 1 ? "" : "s"));
   if (waits_with_ > 0 && policy.shrinks)
     out.notes.push_back(fmt::format("with {} ranks the run waits for more: {}",
                                     s.ranks_with(waits_with_), why_too_few_));
@@ -377,6 +392,8 @@ nlohmann::ordered_json to_json(const LongRun& run, const Study& step, const JobF
            {"steps", m.steps},
            {"lost_steps", m.lost_steps},
            {"checkpoints", m.checkpoints},
+           {"checkpoints_read", m.reads},
+           {"checkpoints_destroyed", m.destroyed},
            {"least_replicas", m.least_replicas},
            {"waiting_at_end", m.waiting_at_end},
            {"intervals",

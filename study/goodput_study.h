@@ -37,7 +37,7 @@ struct JobFailures {
   std::vector<faults::Trace> traces = {};  // by seed; a given trace: one
   std::vector<std::uint64_t> seeds = {};   // of the draws; empty: a given trace
   bool of_slots = false;           // drawn: node n of a trace is the n-th node that the job uses
-  std::optional<int> spares = {};  // of the model
+  std::optional<int> spares = {};  // of the model; a drawn trace keeps them
   std::optional<Seconds> replacement = {};
 };
 /// Throws InputError when the job states neither model nor trace, or a wrong one.
@@ -54,6 +54,9 @@ struct LongRun {
   goodput::Setting setting = {};
   goodput::Summary summary = {};
   std::vector<goodput::IntervalScore> scores = {};
+  /// Intervals of which a failure loses one half on average: more than 1 where some destroy the
+  /// checkpoints that only nodes hold.
+  double at_risk = 1;
   Seconds young = {}, daly = {};
   std::optional<double> closed_form_goodput = {};  // restart policy only
   std::vector<std::string> notes = {};

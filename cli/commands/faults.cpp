@@ -51,6 +51,8 @@ int run_faults(const Context& context, const FaultsOptions& options) {
   study::JobFailures failures = study::failures_of(job, duration, 1);
   faults::Trace& trace = failures.traces.front();
   trace.cluster = job.cluster.name();
+  trace.spares = failures.spares;
+  trace.replacement = failures.replacement;
   const std::vector<Id> nodes = goodput::layout_of(job.cluster, job.plan).node_of_slot;
   if (failures.of_slots)
     for (faults::Event& e : trace.events) e.node = nodes[e.node];

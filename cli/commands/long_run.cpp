@@ -77,6 +77,19 @@ std::string intervals_text(const study::LongRun& run) {
                                 to_text(run.young), to_text(run.daly));
   if (run.closed_form_goodput)
     out += fmt::format("; closed form {}", percent(*run.closed_form_goodput, 2));
+  if (run.at_risk > 1)
+    out += fmt::format("; {} of the failures destroy the checkpoints that nodes hold",
+                       percent(run.summary.destroyed / run.summary.interruptions, 0));
+  return out;
+}
+
+/// Of a model: what was drawn, and what the model says of a longer time.
+std::string failures_text(const study::LongRun& run, const study::JobFailures& failures) {
+  std::string out = failures.source;
+  out += run.between.value > 0 ? fmt::format(": one in {}", to_text(run.between))
+                               : ": none in this time";
+  if (failures.per_day > 0)
+    out += fmt::format(" ({} by the model)", to_text(Seconds(86400 / failures.per_day)));
   return out;
 }
 
@@ -93,10 +106,7 @@ std::string describe(const study::LongRun& run, const study::Study& step,
       fmt::format("{}, {} node{}", step.subject.cluster, run.nodes, run.nodes == 1 ? "" : "s"));
   row("method", fmt::format("{}, {} = {} ranks", step.method, mesh_text(step), step.world_size));
   row("step time", step_time_text(step));
-  row("failures",
-      fmt::format("{}{}", failures.source,
-                  run.between.value > 0 ? fmt::format(": one in {}", to_text(run.between))
-                                        : ": none in this time"));
+  row("failures", failures_text(run, failures));
   row("recovery", fmt::format("{}: {}; {} spare node{}", name_of(run.policy),
                               goodput::policy_named(run.policy).summary, run.setting.spares,
                               run.setting.spares == 1 ? "" : "s"));

@@ -70,6 +70,9 @@ struct Trace {
   std::string model = {};    // the failure model that it was drawn from; empty: none
   std::uint64_t seed = 0;    // of that draw
   Seconds duration = {};     // that it covers; 0: not stated
+  // Of that model, for runs that state neither.
+  std::optional<int> spares = {};
+  std::optional<Seconds> replacement = {};
   std::vector<Event> events = {};
   friend bool operator==(const Trace&, const Trace&) = default;
 };

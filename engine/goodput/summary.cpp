@@ -20,6 +20,8 @@ Summary summarise(std::span<const Outcome> outcomes) {
     out.steps += static_cast<double>(o.steps) / n;
     out.lost_steps += static_cast<double>(o.lost_steps) / n;
     out.checkpoints += static_cast<double>(o.checkpoints) / n;
+    out.reads += o.reads / n;
+    out.destroyed += o.destroyed / n;
     out.undetected += o.undetected / n;
     out.waiting_at_end += o.ends_waiting ? 1 : 0;
     out.least_replicas =

@@ -15,6 +15,7 @@ struct Summary {
   double productive = 0;                 // mean seconds
   std::array<double, losses> lost = {};  // mean seconds by Loss
   double interruptions = 0, steps = 0, lost_steps = 0, checkpoints = 0, undetected = 0;  // means
+  double reads = 0, destroyed = 0;  // means of Outcome's
   int waiting_at_end = 0;  // seeds that stood still for lack of nodes when their time was over
   int least_replicas = 0;  // of all seeds
 };

@@ -7,16 +7,17 @@
 
 namespace rehearse::goodput {
 
-Seconds young(Seconds write, Seconds between) {
-  return Seconds(std::sqrt(2 * write.value * between.value));
+Seconds young(Seconds write, Seconds between, double at_risk) {
+  return Seconds(std::sqrt(2 * write.value * between.value / at_risk));
 }
 
-Seconds daly(Seconds write, Seconds between) {
-  return std::max(Seconds(0), young(write, between) - write);
+Seconds daly(Seconds write, Seconds between, double at_risk) {
+  return std::max(Seconds(0), young(write, between, at_risk) - write);
 }
 
-double expected_ratio(Seconds interval, Seconds write, Seconds between, Seconds restart) {
-  const double lost = (restart + interval / 2) / between;
+double expected_ratio(Seconds interval, Seconds write, Seconds between, Seconds restart,
+                      double at_risk) {
+  const double lost = (restart + at_risk * interval / 2) / between;
   return std::max(0.0, (1 - lost) / (1 + write / interval));
 }
 

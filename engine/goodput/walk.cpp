@@ -131,7 +131,10 @@ class Walk {
     ++out_.interruptions;
     progress_.abort_checkpoint(now_);
     const std::int64_t complete = progress_.complete(now_);
-    if (fleet_.strike(i, complete)) progress_.lose_parts(now_);
+    if (fleet_.strike(i, complete)) {
+      progress_.lose_parts(now_);
+      ++out_.destroyed;
+    }
     return detection_of(i);
   }
 
@@ -240,6 +243,7 @@ class Walk {
         continue;
       }
       replicas_ = d.replicas;
+      out_.reads += d.survivors ? 0 : 1;
       if (!policy_.units || !d.survivors) fleet_.all_start_anew();
       if (policy_.units) rejoins_ = short_handed() ? now_ + std::max<Ticks>(1, d.rejoins) : never;
       return;

@@ -35,6 +35,8 @@ struct Outcome {
   std::array<Ticks, losses> lost = {};
   int interruptions = 0;
   std::int64_t steps = 0, lost_steps = 0, checkpoints = 0;
+  int reads = 0;              // recoveries that went back to a checkpoint
+  int destroyed = 0;          // interruptions that took the newest checkpoints with them
   int undetected = 0;         // corruptions that nobody has noticed at the end
   bool ends_waiting = false;  // the run stood still for lack of nodes when its time was over
   int least_replicas = 0;     // with which it ever trained

@@ -16,6 +16,7 @@ faults.model = "rsc1-a100"
 faults.rate = 20
 """
 QUICK = ("--fidelity", "analytic")
+PLACES = ("local", "shared")
 LOSSES = ["detection", "restart", "rework", "checkpoint", "degraded", "replanning", "waiting"]
 
 
@@ -41,8 +42,28 @@ class Goodput(CliTestCase):
     def test_text(self):
         out = self.rehearse("simulate", self.job(JOB), "--duration", "20d", *QUICK).stdout
         self.assertRegex(out, r"\Agoodput = \d\d\.\d\d% \+- \d+\.\d\d \(95%, 5 seeds\) over 20 d  uncalibrated\n")
-        for words in ("rsc1-a100: one in", "restart: all processes start anew", "Young", "the best interval", "productive"):
+        for words in ("restart: all processes start anew", "Young", "the best interval", "productive"):
             self.assertIn(words, out)
+        # 16 nodes, 20 x 6.50 per 1000 node-days.
+        self.assertRegex(out, r"failures +rsc1-a100: one in [\d.]+ h \(11\.5 h by the model\)\n")
+        self.assertNotIn("destroy", out)
+        self.assertNotIn("rests on", out)
+
+    def test_checkpoints_that_nodes_take_with_them(self):
+        """Each tenth is on the shared disk: the closed forms count that a node that dies costs ten intervals."""
+        local, shared = (self.run_long("--set", f"checkpoint.place={place}", "--set", "checkpoint.full_every=10") for place in PLACES)
+        self.assertEqual((shared["checkpoints_destroyed"], local["checkpoints_destroyed"] > 0), (0, True))
+        share = local["checkpoints_destroyed"] / local["interruptions"]
+        young = (2 * local["checkpoint"]["stall_s"] * local["between_failures_s"] / (1 + 9 * share)) ** 0.5
+        self.assertAlmostEqual(local["intervals"]["young_s"] / young, 1)
+        self.assertLess(abs(local["intervals"]["expected_goodput"] - local["goodput"]["mean"]), 0.01)
+        said = self.rehearse("simulate", self.job(JOB), "--duration", "20d", *QUICK, "--set", "checkpoint.place=local").stdout
+        self.assertRegex(said, r"interval +best .*; closed form [\d.]+%; \d+% of the failures destroy the checkpoints that nodes hold\n")
+
+    def test_an_interval_that_few_recoveries_read(self):
+        """Whole replicas lose no step, so that hardly a checkpoint is read: the best interval is chance, and the note says so."""
+        (note,) = (one for one in self.run_long("--set", "recovery.policy=shrink")["notes"] if "rests on" in one)
+        self.assertRegex(note, r"the best interval rests on \d recover\w+ that read a checkpoint, of \d+ interruptions in 5 runs: more seeds")
 
     def test_stated_interval_and_kinds(self):
         often = self.run_long("--set", "train.save_every=1")
@@ -249,10 +270,10 @@ class Faults(CliTestCase):
         given = self.json(
             "simulate", job, "--duration", "20d", *QUICK,
             *("--set", "faults.model=", "--set", "faults.rate=", "--set", f"faults.trace={path}"),
-            *("--set", "recovery.spares=61", "--set", "recovery.replacement=5min"),
         )  # fmt: skip
-        for key in ("goodput", "lost_s", "interruptions", "steps"):
+        for key in ("goodput", "lost_s", "interruptions", "steps", "spares", "recovery_s"):
             self.assertEqual(given[key], drawn[key], key)
+        self.assertGreater(drawn["spares"], 0, "the trace keeps the model's")
 
     def test_spot_traces(self):
         spot = self.tmp / "spot.csv"

@@ -65,6 +65,9 @@ TEST(FaultTrace, ReadsBackWhatItWrites) {
   for (const Event& e : trace.events) kinds.insert(e.kind);
   EXPECT_EQ(kinds.size(), spellings(Kind{}).size());
   EXPECT_EQ(parse_trace(to_toml(trace), {}), trace);
+  trace.spares = 3;
+  trace.replacement = Seconds(0.1);
+  EXPECT_EQ(parse_trace(to_toml(trace), {}), trace);
 }
 
 TEST(FaultTrace, RefusesOtherVersions) {

@@ -29,9 +29,9 @@ Setting thousand(double step, double write, double restart) {
   return s;
 }
 
-Failures exponential(double rate, int seeds) {
+Failures exponential(double rate, int seeds, faults::Kind kind = faults::Kind::rank_dies) {
   faults::FailureModel model{.name = "m"};
-  model.causes.push_back({.name = "c", .kind = faults::Kind::rank_dies, .rate = rate});
+  model.causes.push_back({.name = "c", .kind = kind, .rate = rate});
   const faults::Drawer draw(model, 1024);
   Slots slots;
   for (Id n = 0; n < 1024; ++n) slots.of_node[n] = n;
@@ -54,6 +54,13 @@ TEST(Theory, FormulasOfThePapers) {
   EXPECT_EQ(expected_ratio(Seconds(1000), Seconds(10), Seconds(100), Seconds(500)), 0);
 }
 
+TEST(Theory, FailuresThatDestroyCheckpointsPutMoreIntervalsAtRisk) {
+  EXPECT_DOUBLE_EQ(young(Seconds(20), Seconds(10'000), 4).value, std::sqrt(100'000));
+  EXPECT_DOUBLE_EQ(daly(Seconds(20), Seconds(10'000), 4).value, std::sqrt(100'000) - 20);
+  EXPECT_DOUBLE_EQ(expected_ratio(Seconds(1000), Seconds(10), Seconds(10'000), Seconds(500), 4),
+                   0.75 / 1.01);
+}
+
 TEST(Theory, RestartTimesAreThoseOfFtHsdp) {
   for (const auto& [ranks, time] :
        {std::pair(1, 60.0), {16384, 200.0}, {22000, 300.0}, {64000, 600.0}, {98000, 900.0}})
@@ -74,6 +81,27 @@ TEST(Theory, TheWalkHasTheExpectedRatio) {
         expected_ratio(Seconds(interval), Seconds(20), Seconds(between), Seconds(600));
     // The formula leaves out terms of the second order of interval / between.
     EXPECT_NEAR(walked, formula, 0.003 + std::pow(interval / between, 2) / 4) << interval;
+  }
+}
+
+TEST(Theory, TheWalkHasTheExpectedRatioWhereNodesTakeCheckpointsWithThem) {
+  // Every failure destroys what nodes hold; each fifth checkpoint is on the shared disk.
+  const Failures failures = exponential(24 / 12.0 / 1.024, 60, faults::Kind::node_dies);
+  Setting s = thousand(5, 20, 600);
+  s.spares = 1 << 16;
+  s.checkpoint.local = true;
+  s.checkpoint.group = 1;
+  s.checkpoint.whole_every = 5;
+  const double between = between_incidents(failures, s.duration).value;
+  for (const double interval : {300.0, 900.0}) {
+    s.save_every = static_cast<std::int64_t>(interval / 5);
+    const Summary walked = walk_all(s, restart(), failures);
+    EXPECT_GT(walked.destroyed, 0.9 * walked.interruptions) << "all but those before the first";
+    EXPECT_EQ(walked.reads, walked.interruptions);
+    const double formula =
+        expected_ratio(Seconds(interval), Seconds(20), Seconds(between), Seconds(600), 5);
+    EXPECT_NEAR(walked.goodput.mean, formula, 0.003 + std::pow(5 * interval / between, 2) / 4)
+        << interval;
   }
 }
 
