@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -95,6 +96,7 @@ struct Figure {
   std::string key = {}, name = {};
   double a = 0, b = 0;
   std::function<std::string(double)> text = {};
+  bool share = false;  // a fraction, printed in percent
 };
 
 std::vector<Figure> figures(const Difference& d) {
@@ -108,8 +110,8 @@ std::vector<Figure> figures(const Difference& d) {
       {"step_time_s", "step time", a.step_time.mean, b.step_time.mean, seconds},
       {"samples_per_s", "samples/s", a.samples_per_s, b.samples_per_s, plain},
       {"tokens_per_s", "tokens/s", a.tokens_per_s, b.tokens_per_s, plain},
-      {"mfu", "MFU", a.mfu, b.mfu, share},
-      {"bubble_fraction", "bubble", a.bubble_fraction, b.bubble_fraction, share},
+      {"mfu", "MFU", a.mfu, b.mfu, share, true},
+      {"bubble_fraction", "bubble", a.bubble_fraction, b.bubble_fraction, share, true},
       {"exposed_comm_s", "exposed communication", a.exposed_comm_s, b.exposed_comm_s, seconds},
       {"bytes_sent_per_rank", "sent per rank", a.bytes_sent_mean, b.bytes_sent_mean, bytes},
       {"peak_memory_bytes", "peak memory", peak(d.a), peak(d.b), bytes},
@@ -127,8 +129,11 @@ std::vector<Figure> figures(const Difference& d) {
   return out;
 }
 
-std::string change(double a, double b) {
+/// In percent of A; of shares in points, because 5% of 20% could mean either.
+std::string change(const Figure& f) {
+  const auto [a, b] = std::pair(f.a, f.b);
   if (a == b) return "=";
+  if (f.share) return fmt::format("{:+.2f} points", 100 * (b - a));
   return a == 0 ? "" : fmt::format("{:+.1f}%", 100 * (b / a - 1));
 }
 
@@ -199,6 +204,15 @@ std::string difference_text(double a, double b) {
   return (by < 0 ? "-" : "+") + to_text(Seconds(std::abs(by)));
 }
 
+double step_of(const Side& side) { return side.study.summary.step_time.mean; }
+
+/// Whether a predicted step is another one than that of the analytic schedule.
+bool goes_beyond(const Difference& d) {
+  return std::ranges::any_of(std::array{&d.a, &d.b}, [](const Side* side) {
+    return difference_text(side->explanation.step_s, step_of(*side)) != "=";
+  });
+}
+
 std::string part_table(const Difference& d) {
   constexpr std::size_t shown = 12;
   const std::vector<Both> all = parts(d);
@@ -215,7 +229,15 @@ std::string part_table(const Difference& d) {
       rest_a += all[i].a, rest_b += all[i].b;
   }
   if (all.size() > shown) line(fmt::format("{} more", all.size() - shown), rest_a, rest_b);
-  line("sum", d.a.explanation.step_s, d.b.explanation.step_s);
+  const double sum_a = d.a.explanation.step_s, sum_b = d.b.explanation.step_s;
+  const double step_a = step_of(d.a), step_b = step_of(d.b);
+  line("sum", sum_a, sum_b);
+  if (goes_beyond(d)) {
+    const double by = (step_b - sum_b) - (step_a - sum_a);
+    rows.push_back({"beyond this schedule", difference_text(sum_a, step_a),
+                    difference_text(sum_b, step_b), difference_text(0, by)});
+    line("step time", step_a, step_b);
+  }
   return table(rows);
 }
 
@@ -279,11 +301,18 @@ std::string describe(const Difference& d) {
   else
     out += key_table("stated", d.job);
   if (!d.plan.empty()) out += key_table("so the plan's", d.plan);
-  std::vector<std::vector<std::string>> rows{{"predicted", "A", "B", "B / A"}};
+  std::vector<std::vector<std::string>> rows{{"predicted", "A", "B", "change"}};
   for (const Figure& f : figures(d))
-    rows.push_back({f.name, f.text(f.a), f.text(f.b), change(f.a, f.b)});
+    rows.push_back({f.name, f.text(f.a), f.text(f.b), change(f)});
   out += table(rows) + "\n" + part_table(d) + "\n" + timeline_table(d) +
-         "of the analytic schedule without jitter, as simulate --explain\n";
+         "of the analytic schedule without jitter, as simulate --explain" +
+         (goes_beyond(d)
+              ? fmt::format("; beyond it is {}jitter",
+                            d.a.study.fidelity == Fidelity::analytic
+                                ? ""
+                                : "what ops cost each other on links that they share, and ")
+              : "") +
+         "\n";
   const auto warned = [](const Side& side, const std::string& of) {
     return std::ranges::count(side.study.warnings, of) > 0;
   };

@@ -137,6 +137,9 @@ std::string use_tables(const Explanation& e) {
   if (e.links.size() > shown)
     out += fmt::format("and {} more, down to {}\n", e.links.size() - shown,
                        percent(e.links.back().utilisation, 1));
+  if (e.links.front().utilisation > 1)
+    out += "more than 100%: ops of different lanes use these links at once, each as if alone; "
+           "--fidelity fluid shares them\n";
   return out;
 }
 

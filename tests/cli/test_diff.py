@@ -35,6 +35,17 @@ class Diff(CliTestCase):
         text = self.rehearse("diff", a, b).stdout
         for line in ("method.name", "step time", "dp all-reduce", "dp all-gather", "backward", "sum"):
             self.assertIn(line, text)
+        self.assertRegex(text, r"\nbubble .* [+-][\d.]+ points\n")
+
+    def test_what_the_analytic_schedule_leaves_out(self):
+        """The table of the critical path adds up to the predicted step times."""
+        a, b = self.job("ddp"), self.job("zero3")
+        jitter = ("--set", "disturb.compute_jitter=0.2", "--fidelity", "analytic")
+        text = self.rehearse("diff", a, b, *jitter).stdout
+        self.assertRegex(text, r"\nsum +\S+ \S+ +.*\nbeyond this schedule +\+\S+ \S+ +\+.*\nstep time +\S+ \S+ +")
+        self.assertIn("as simulate --explain; beyond it is jitter\n", text)
+        self.assertIn("on links that they share, and jitter\n", self.rehearse("diff", a, b, *jitter[:2]).stdout)
+        self.assertNotIn("beyond", self.rehearse("diff", a, b, "--fidelity", "analytic").stdout)
 
     def test_one_job_with_other_keys(self):
         job = self.job("ddp")
