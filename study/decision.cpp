@@ -88,14 +88,21 @@ std::string unused_method(const plan::Decision& d, const job::Job& job) {
   return used || !job.where.contains("method.name") ? "" : stated;
 }
 
+/// The keys of [method] that only other methods read than those among which the planner chooses.
+std::vector<std::string> unused_keys(const job::Job& job) {
+  plan::Plan stated = job.plan;
+  return methods::planned(stated.method) ? std::vector<std::string>()
+                                         : methods::drop_own_fields(stated);
+}
+
 std::string method_text(const plan::Decision& d, const job::Job& job) {
-  const std::string unused = unused_method(d, job);
-  return unused.empty()
-             ? d.plan.method
-             : fmt::format(
-                   "{}; method.name = \"{}\" of the job is not used: the planner chooses "
-                   "the method",
-                   d.plan.method, unused);
+  std::vector<std::string> unused;
+  if (const std::string method = unused_method(d, job); !method.empty())
+    unused.push_back(fmt::format("method.name = \"{}\"", method));
+  for (const std::string& key : unused_keys(job)) unused.push_back("method." + key);
+  if (unused.empty()) return d.plan.method;
+  return fmt::format("{}; {} of the job {} not used: the planner chooses the method", d.plan.method,
+                     fmt::join(unused, ", "), unused.size() == 1 ? "is" : "are");
 }
 
 }  // namespace
@@ -185,6 +192,7 @@ nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
   add_subject(subject_of(job.model, job.cluster, d.plan), out);
   const std::string unused = unused_method(d, job);
   out["method_not_used"] = unused.empty() ? Json() : Json(unused);
+  out["keys_not_used"] = unused_keys(job);
   out.update(Json{{"summary", planner::summary_of(d.plan)},
                   {"plan", plan_json(d.plan, job.cluster)},
                   {"step_time_s", d.seconds},
@@ -206,13 +214,18 @@ nlohmann::ordered_json to_json(const plan::Decision& d, const job::Job& job) {
 }
 
 std::string brief(const plan::Decision& d, const job::Job& job) {
-  std::string out = fmt::format(
-      "model      {}\ncluster    {}\nmethod     {}\nplan       {}\nstep time  {} predicted\nsearch "
-      "    {} "
-      "candidates, {} dry-run; --explain says why\n",
-      work_text(subject_of(job.model, job.cluster, d.plan)), job.cluster.name(),
-      method_text(d, job), planner::summary_of(d.plan), to_text(Seconds(d.seconds)), d.candidates,
-      d.dry_run);
+  std::string out;
+  const auto row = [&](const char* name, const std::string& value) {
+    out += fmt::format("{:<11}{}\n", name, value);
+  };
+  row("model", work_text(subject_of(job.model, job.cluster, d.plan)));
+  row("cluster", job.cluster.name());
+  row("method", method_text(d, job));
+  row("plan", planner::summary_of(d.plan));
+  if (!d.placement.empty()) row("placement", d.placement);
+  row("step time", to_text(Seconds(d.seconds)) + " predicted");
+  row("search", fmt::format("{} candidates, {} dry-run; --explain says why", d.candidates,
+                            d.dry_run));
   out += device_work_text(d.plan, job.model, job.cluster);
   for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
   return out;

@@ -25,6 +25,9 @@ struct PassOrder {
   /// The largest number of pairs (chunk, micro-batch) whose activations the stage holds at once:
   /// the forward has begun and the backward has not ended, both halves of it.
   int (*in_flight)(const plan::Plan& plan, int stage) = nullptr;
+  /// How many of these wait only for the second half of their backward. Null: backwards are whole,
+  /// and a stage cannot begin a step while later stages still compute the one before.
+  int (*halved)(const plan::Plan& plan, int stage) = nullptr;
 };
 
 /// Forward and backward of one micro-batch, then of the next. For one stage: gradient accumulation.

@@ -135,12 +135,12 @@ std::string text_of(const std::optional<T>& value) {
                                    plan.method, allowed)});
 }
 
-/// Calls `f(key, member, rule)` for every field with another value than in a plan that states
-/// nothing.
-template <class F>
-void each_changed_field(const plan::Plan& plan, F&& f) {
+/// Calls `f(key, member, rule, usual)` for every field with another value than `usual`, that of a
+/// plan that states nothing. `P`: Plan, const or not.
+template <class P, class F>
+void each_changed_field(P& plan, F&& f) {
   static const plan::Plan plain;
-  static const std::vector<const void*> usual = [] {  // members of `plain`, in the same order
+  static const std::vector<const void*> members_of_plain = [] {  // in the same order
     std::vector<const void*> members;
     plan::each_field(plain, [&](const char*, const auto& member, const plan::Rule&) {
       members.push_back(&member);
@@ -148,16 +148,18 @@ void each_changed_field(const plan::Plan& plan, F&& f) {
     return members;
   }();
   std::size_t at = 0;
-  plan::each_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule) {
-    const void* const same = usual[at++];
-    if constexpr (requires { text_of(member); })
-      if (member != *static_cast<const std::decay_t<decltype(member)>*>(same)) f(key, member, rule);
+  plan::each_field(plan, [&](const char* key, auto&& member, const plan::Rule& rule) {
+    const void* const same = members_of_plain[at++];
+    if constexpr (requires { text_of(member); }) {
+      const auto& usual = *static_cast<const std::decay_t<decltype(member)>*>(same);
+      if (member != usual) f(key, member, rule, usual);
+    }
   });
 }
 
 /// Refuses fields that the method does not read.
 void check_readers(const plan::Plan& plan, const Combines& can) {
-  each_changed_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule) {
+  each_changed_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule, auto&) {
     if (rule.readers == plan::Readers::all) return;
     const ReadBy by = read_by(rule.readers);
     if (!by.reads(can))
@@ -267,7 +269,7 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
 
 std::vector<std::string> idle_fields(const plan::Plan& plan) {
   std::vector<std::string> out;
-  each_changed_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule) {
+  each_changed_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule, auto&) {
     if (const char* where = idle_where(rule.changes, plan))
       out.push_back(
           fmt::format("method.{}: {} has no effect where {}", key, text_of(member), where));
@@ -280,6 +282,18 @@ std::vector<std::string> idle_fields(const plan::Plan& plan) {
       plan.mesh.pp * plan.schedule.virtual_stages == 1)
     out.push_back(fmt::format("method.partition: {} has no effect where pp is 1",
                               name_of(plan.placement.partition)));
+  return out;
+}
+
+std::vector<std::string> drop_own_fields(plan::Plan& plan) {
+  std::vector<std::string> out;
+  if (std::exchange(plan.mesh.servers, 0) > 0) out.emplace_back("servers");
+  each_changed_field(
+      plan, [&](const char* key, auto& member, const plan::Rule& rule, const auto& usual) {
+        if (rule.readers == plan::Readers::all || rule.readers == plan::Readers::sharding) return;
+        member = usual;
+        out.emplace_back(key);
+      });
   return out;
 }
 

@@ -70,6 +70,8 @@ struct Strategy {
   // For searches over plans.
   /// Set: the planner proposes this method, with this pipeline schedule. Empty: it does not.
   std::optional<plan::Pipeline> proposed = {};
+  /// The planner proposes it to jobs that name it, beside the others.
+  bool proposed_to_itself = false;
   /// The planner chooses the plan for jobs of this method and may make gradients sparse.
   bool planned = false;
   /// The rehearsal of a planned job is compared with this method.
@@ -98,6 +100,10 @@ bool planned(const std::string& method);
 /// What a plan states that changes nothing in it, as sentences that name the keys. Such plans are
 /// good: one job may be asked about several methods.
 std::vector<std::string> idle_fields(const plan::Plan& plan);
+
+/// Gives the fields that only some methods read (plan::Readers), and the number of servers, the
+/// values of a plan that states nothing. Returns the keys of [method] that had others.
+std::vector<std::string> drop_own_fields(plan::Plan& plan);
 
 /// Applies the method's defaults, checks what it combines with, completes the plan for the model,
 /// then runs the method's own check. Throws Refused.

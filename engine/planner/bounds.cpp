@@ -147,6 +147,8 @@ Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, 
 }
 
 double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, bool network) {
+  const bool overlaps =
+      methods::strategy_named(plan.method).order(plan, model_).halved != nullptr;
   double most = 0, down = 0;
   for (int s = 0; s < plan.mesh.pp; ++s) {
     double all = 0, first = 0;
@@ -158,7 +160,7 @@ double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, b
         first = chunk_work(plan, replica, s, c, false, network).seconds;
     }
     most = std::max(most, down + plan.schedule.micro_batches * all);
-    down += first;
+    if (!overlaps) down += first;
   }
   return most;
 }
@@ -239,7 +241,8 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
     const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
     for (const Replica& replica : mesh_of(plan).replicas) {
       const auto& sums = saved(replica.samples, plan);
-      const int alive = order.in_flight(plan, s);
+      const int alive =
+          order.in_flight(plan, s) - (order.halved != nullptr ? order.halved(plan, s) : 0);
       double least = std::numeric_limits<double>::infinity();
       for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
            c += static_cast<std::size_t>(plan.mesh.pp))

@@ -12,6 +12,8 @@
 //       stage 1     F                       B         F + F + M x (work of stage 2) + B + B
 //       stage 2       [ M x its own work ]
 //
+//   Where backwards are halved, steps overlap: only the M micro-batches of a stage count.
+//
 // - Network: a channel runs one collective at a time. So a step takes at least as long as the
 //   collectives of a stage with all its gradients (ZeRO-3: weights) in one piece.
 #pragma once

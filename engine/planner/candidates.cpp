@@ -200,13 +200,15 @@ class Enumeration {
     return it->second;
   }
 
-  /// All methods that propose a schedule for this mesh, with their virtual stages.
+  /// All methods that the planner proposes for this mesh, with their virtual stages.
   void schedules(plan::Plan plan) {
     for (const auto& [name, strategy] : methods::strategies()) {
-      if (!strategy.proposed || strategy.combines.pp != (plan.mesh.pp > 1)) continue;
+      const bool itself = strategy.proposed_to_itself && name == job_.plan.method;
+      if (!strategy.proposed && !itself) continue;
+      if (strategy.combines.pp != (plan.mesh.pp > 1)) continue;
       if (!plan.schedule.shares.empty() && !strategy.combines.shares) continue;
       plan.method = name;
-      plan.schedule.pipeline = *strategy.proposed;
+      plan.schedule.pipeline = strategy.proposed.value_or(plan::Pipeline::one_f_one_b);
       plan.schedule.virtual_stages = 1;
       if (plan.mesh.pp == 1) {
         sharding(plan);

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "engine/base/names.h"
+#include "engine/planner/planner.h"
 
 namespace rehearse::planner {
 
 std::string ContentionGuess::class_of(const plan::Plan& plan) {
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", plan.mesh.pp, plan.mesh.dp,
-                     plan.mesh.tp, plan.mesh.order, name_of(plan.schedule.pipeline),
+                     plan.mesh.tp, plan.mesh.order, schedule_text(plan),
                      plan.exchange.sharding.zero, plan.exchange.sharding.keep_gathered,
                      plan.exchange.sharding.reduce_once, plan.exchange.sharding.prefetch,
                      plan.exchange.sharding.pending_buckets, plan.exchange.sharding.shard_group,

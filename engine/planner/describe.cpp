@@ -10,6 +10,7 @@
 #include "engine/base/names.h"
 #include "engine/base/numbers.h"
 #include "engine/base/units.h"
+#include "engine/methods/strategy.h"
 #include "engine/planner/search.h"
 #include "engine/planner/sensitivity.h"
 
@@ -61,7 +62,7 @@ dimensions() {
           {"schedule",
            [](const plan::Plan& p) {
              if (p.mesh.pp == 1) return std::string("no pipeline");
-             std::string out(name_of(p.schedule.pipeline));
+             std::string out = schedule_text(p);
              if (p.schedule.virtual_stages > 1)
                out += fmt::format(", {} chunks a stage", p.schedule.virtual_stages);
              return out;
@@ -310,15 +311,21 @@ std::string mesh_text(const plan::Plan& plan) {
                      plan.mesh.tp);
 }
 
+std::string schedule_text(const plan::Plan& plan) {
+  return methods::strategy_named(plan.method).proposed_to_itself
+             ? plan.method
+             : std::string(name_of(plan.schedule.pipeline));
+}
+
 std::string summary_of(const plan::Plan& plan) {
   std::vector<std::string> parts{mesh_text(plan)};
   parts.push_back(fmt::format("{} micro-batch{}", plan.schedule.micro_batches,
                               plan.schedule.micro_batches == 1 ? "" : "es"));
   if (plan.mesh.pp > 1)
     parts.push_back(plan.schedule.virtual_stages > 1
-                        ? fmt::format("{} with {} chunks a stage", name_of(plan.schedule.pipeline),
+                        ? fmt::format("{} with {} chunks a stage", schedule_text(plan),
                                       plan.schedule.virtual_stages)
-                        : std::string(name_of(plan.schedule.pipeline)));
+                        : schedule_text(plan));
   if (plan.exchange.sharding.zero > 0)
     parts.push_back(fmt::format("ZeRO-{}", plan.exchange.sharding.zero));
   if (plan.exchange.sharding.keep_gathered) parts.emplace_back("weights kept gathered");

@@ -320,6 +320,7 @@ plan::Decision decide(const job::Job& job, const costs::Profile* profile,
   // Checkpoints behind training are the same in all plans, and rare.
   job::Job without = job;
   without.plan.checkpoints = {};
+  if (!methods::planned(job.plan.method)) methods::drop_own_fields(without.plan);
   for (bool save_memory = false;; save_memory = true) {
     Planner planner(without, profile, options, save_memory);
     if (planner.search()) {

@@ -42,7 +42,8 @@ struct PlannerOptions {
 };
 
 /// The fastest plan for the job's model on its cluster. Keeps what the job's file states in
-/// [method] and [train] (batch, precision, optimizer, mesh sizes, ...) and decides the rest. If the
+/// [method] and [train] (batch, precision, optimizer, mesh sizes, ...) and decides the rest. Drops
+/// what only other methods read (methods::drop_own_fields). If the
 /// method leaves its plan to the planner (Strategy::planned), the plan may send sparse gradients,
 /// layer by layer (planner/sparsity.h). Otherwise the plan computes the same results as plain
 /// training. Among plans that differ by less than `plainer_within`, takes the one with the fewest
@@ -57,6 +58,8 @@ plan::Decision decide(const job::Job& job, const costs::Profile* profile,
 std::string explain(const plan::Decision& decision);
 /// The plan in one line: "pp 2 x dp 8 x tp 2, 8 micro-batches, 1f1b, ZeRO-1".
 std::string summary_of(const plan::Plan& plan);
+/// The schedule of its pipeline: "1f1b", "zb-h1".
+std::string schedule_text(const plan::Plan& plan);
 /// What a step of `seconds` is beside the chosen plan's: "12.0% slower", "as fast", or, where only
 /// the simulation knows why it was not chosen, "1.0% faster without contention".
 std::string slower_text(double seconds, double chosen);

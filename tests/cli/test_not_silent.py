@@ -26,6 +26,18 @@ class NotSilent(CliTestCase):
         self.assertEqual(self.json(*quick, *zero, "--set", "method.name=topk-sync")["method_not_used"], "topk-sync")
         self.assertIsNone(self.json(*quick, *zero)["method_not_used"])
 
+    def test_keys_of_methods_that_the_planner_does_not_use(self):
+        quick = ("plan", self.job(), "--budget", "20", "--no-rescore", "--set", "method.pp=1")
+        local = ("--set", "method.name=diloco", "--set", "method.local_steps=4", "--set", "method.outer_lr=0.5")
+        said = self.rehearse(*quick, *local).stdout
+        keys = 'method.name = "diloco", method.local_steps, method.outer_lr'
+        self.assertRegex(said, rf"\nmethod +\w+; {re.escape(keys)} of the job are not used: the planner chooses the method\n")
+        found = self.json(*quick, *local)
+        self.assertEqual((found["method_not_used"], found["keys_not_used"]), ("diloco", ["local_steps", "outer_lr"]))
+        self.assertEqual(found["plan"], self.json(*quick)["plan"])
+        served = self.json(*quick, "--set", "method.name=ps-sync", "--set", "method.servers=1", "--set", "train.global_batch=16")
+        self.assertEqual((served["keys_not_used"], served["plan"]["servers"]), (["servers"], 0))
+
     def test_keys_without_effect(self):
         fp8 = "software.kernels.fp8=delayed"
         warning = "warning: software.kernels.fp8: delayed has no effect where method.precision is bf16\n"

@@ -30,6 +30,24 @@ class ZeroBubble(TrainingCase):
         clipped = self.simulated("zb-h2", **{"train.clip": 1})["step_time_s"]["mean"]
         self.assertGreater(clipped, step["zb-h2"])
 
+    def test_the_planner_tries_them_where_the_job_names_them(self):
+        found = {}
+        for method in ("1f1b", "zb-h1", "zb-h2"):
+            path = self.tmp / f"{method}.toml"
+            path.write_text(PIPELINE.format(method=method))
+            found[method] = self.json("plan", path, "--no-rescore", "--set", "method.recompute=false")
+        self.assertEqual([one["plan"]["method"] for one in found.values()], ["1f1b", "zb-h1", "zb-h2"])
+        times = [one["step_time_s"] for one in found.values()]
+        self.assertEqual(times, sorted(times, reverse=True))
+        self.assertIn(", zb-h2, ", found["zb-h2"]["summary"])
+        (schedule,) = (one for one in found["zb-h2"]["choices"] if one["choice"] == "schedule")
+        self.assertEqual(schedule["value"], "zb-h2")
+        self.assertIn("1f1b", [other["value"] for other in schedule["runners_up"]])
+        plan = self.tmp / "plan.toml"
+        self.rehearse("plan", self.tmp / "zb-h2.toml", "--no-rescore", "-o", plan)
+        again = self.json("simulate", self.tmp / "zb-h2.toml", "--set", f"method={{plan='{plan}'}}", "--fidelity", "analytic")
+        self.assertEqual(again["method"], "zb-h2")
+
     def test_trained_weights_are_those_of_1f1b(self):
         weights = {}
         for method in ("1f1b", "zb-h1", "zb-h2"):

@@ -42,9 +42,16 @@ std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
 }
 
 template <int K>
-const PassOrder order{.actions = actions_of<K>, .in_flight = [](const plan::Plan& plan, int) {
-                        return std::min(K * (plan.mesh.pp - 1) + 1, plan.schedule.micro_batches);
-                      }};
+int in_flight(const plan::Plan& plan, int) {
+  return std::min(K * (plan.mesh.pp - 1) + 1, plan.schedule.micro_batches);
+}
+template <int K>
+int halved(const plan::Plan& plan, int stage) {
+  return in_flight<K>(plan, stage) -
+         std::min(K * (plan.mesh.pp - stage - 1) + 1, plan.schedule.micro_batches);
+}
+template <int K>
+const PassOrder order{.actions = actions_of<K>, .in_flight = in_flight<K>, .halved = halved<K>};
 
 template <int K>
 Strategy zero_bubble(const char* what) {
@@ -52,7 +59,8 @@ Strategy zero_bubble(const char* what) {
           .source = "Qi et al., ICLR 2024",
           .combines = {.pp = true, .tp = true, .max_zero = 1, .recompute = false, .shares = true},
           .pp = 4,
-          .order = [](const plan::Plan&, const model::ModelSpec&) { return order<K>; }};
+          .order = [](const plan::Plan&, const model::ModelSpec&) { return order<K>; },
+          .proposed_to_itself = true};
 }
 
 const Register h1("zb-h1", zero_bubble<1>("zero-bubble pipeline with the memory of 1F1B"));

@@ -46,6 +46,11 @@ TEST(Planner, BoundsAreBelowWhatIsFound) {
                         "train.global_batch = 16\ncluster.world_size = 4\n"
                         "software.name = \"megatron-2021\"\nmethod.recompute = true\n"
                         "method.recompute_unit = \"layer\""));
+  for (const char* halved : {"zb-h1", "zb-h2"})
+    jobs.push_back(job_of("gpt2-124m", "dgx-a100",
+                          fmt::format("train.global_batch = 16\nmethod.name = \"{}\"\n"
+                                      "method.bucket = \"25MB\"\nmethod.pp = 4",
+                                      halved)));
   for (const job::Job& job : jobs) {
     Bounds bounds(job.model, job.cluster, nullptr);
     Evaluator evaluator(job.model, job.cluster, nullptr, {});
@@ -78,6 +83,26 @@ TEST(Planner, PruningLosesNothing) {
     for (const plan::RunnerUp& r : all.runners_up)
       EXPECT_GE(r.seconds * (1 + plainer_within), pruned.seconds);
   }
+}
+
+TEST(Planner, ZeroBubblePipelinesOnlyForJobsThatNameThem) {
+  const auto methods_of = [](const std::string& name) {
+    std::set<std::string> out;
+    for (const plan::Plan& plan :
+         candidates(job_of("gpt2-124m", "dgx-a100",
+                           fmt::format("train.global_batch = 16\nmethod.name = \"{}\"\n"
+                                       "method.dp = 2",
+                                       name)),
+                    nullptr, false)
+             .plans)
+      if (plan.mesh.pp > 1) out.insert(plan.method);
+    return out;
+  };
+  const std::set<std::string> proposed{"1f1b", "gpipe", "interleaved"};
+  EXPECT_EQ(methods_of("1f1b"), proposed);
+  std::set<std::string> with_own = proposed;
+  with_own.insert("zb-h1");
+  EXPECT_EQ(methods_of("zb-h1"), with_own);
 }
 
 TEST(Planner, KeepsAStatedPartitionAndUnitOfRecomputation) {
