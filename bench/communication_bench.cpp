@@ -13,8 +13,8 @@
 
 #include "bench/figure.h"
 #include "runtime/communication/network.h"
-#include "runtime/control/launcher.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/launch/launcher.h"
+#include "runtime/control/net/socket.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <ctime>
 
 #include "bench/figure.h"
-#include "engine/execution/dry_run.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/dry_run/dry_run.h"
+#include "engine/execution/measure/metrics.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
 

@@ -11,7 +11,7 @@
 
 #include "engine/cluster/cluster.h"
 #include "engine/costs/costs.h"
-#include "engine/execution/dry_run.h"
+#include "engine/execution/dry_run/dry_run.h"
 #include "engine/methods/strategy.h"
 #include "engine/model/model.h"
 #include "sim/executor.h"

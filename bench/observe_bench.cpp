@@ -12,7 +12,7 @@
 
 #include "bench/figure.h"
 #include "engine/base/errors.h"
-#include "engine/execution/trace.h"
+#include "engine/execution/trace/trace.h"
 #include "engine/job/job.h"
 #include "engine/tensors/variance.h"
 #include "runtime/training/train.h"

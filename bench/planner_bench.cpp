@@ -11,10 +11,10 @@
 #include <ctime>
 
 #include "bench/figure.h"
-#include "engine/planner/bounds.h"
-#include "engine/planner/candidates.h"
-#include "engine/planner/evaluator.h"
 #include "engine/planner/planner.h"
+#include "engine/planner/search/bounds.h"
+#include "engine/planner/search/candidates.h"
+#include "engine/planner/search/evaluator.h"
 
 namespace {
 

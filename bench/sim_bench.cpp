@@ -12,7 +12,7 @@
 #include "bench/figure.h"
 #include "engine/cluster/cluster.h"
 #include "engine/costs/costs.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/measure/metrics.h"
 #include "engine/methods/strategy.h"
 #include "engine/model/model.h"
 #include "sim/executor.h"

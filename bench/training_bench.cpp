@@ -22,8 +22,8 @@
 #include "bench/figure.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
-#include "runtime/control/environment.h"
-#include "runtime/control/launcher.h"
+#include "runtime/control/launch/environment.h"
+#include "runtime/control/launch/launcher.h"
 #include "runtime/execution/lane_runner.h"
 #include "runtime/training/train.h"
 

@@ -1,7 +1,7 @@
 # cmake --install build --prefix P installs the command with all files that it reads, and librehearse.so with what programs need to use it. The
 # folder P can be moved as a whole. It includes SimGrid. LibTorch, which is a hundred times as large, stays in the folder of tools/setup.
 
-set(modules lib/rehearse) # engine/base/data_dir.cpp looks for them there
+set(modules lib/rehearse) # engine/base/files/data_dir.cpp looks for them there
 set_target_properties(rehearse PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 install(TARGETS rehearse RUNTIME DESTINATION bin)
 set_target_properties(study PROPERTIES INSTALL_RPATH "$ORIGIN/rehearse") # SimGrid

@@ -19,7 +19,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/base/vectorise.h"
+#include "engine/base/numbers/vectorise.h"
 #include "models/by_type.h"
 #include "models/layers.h"
 

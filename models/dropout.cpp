@@ -1,14 +1,14 @@
 // Dropout whose mask is a function of (seed, step, layer, site, sample of the global batch,
 // position, hidden index). So the mask is the same on every mesh and for every number of threads,
 // and it is computed again in backward rather than stored. Multiplying by it is linear, so it may
-// be applied to each tp rank's partial sum. The bits are `random_bits` of engine/base/random.h,
-// with one key for each row.
+// be applied to each tp rank's partial sum. The bits are `random_bits` of
+// engine/base/numbers/random.h, with one key for each row.
 #include <ATen/Parallel.h>
 
 #include <cmath>
 
-#include "engine/base/random.h"
-#include "engine/base/vectorise.h"
+#include "engine/base/numbers/random.h"
+#include "engine/base/numbers/vectorise.h"
 #include "models/by_type.h"
 #include "models/layers.h"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "engine/base/fnv.h"
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "models/block.h"
 
 namespace rehearse::models {

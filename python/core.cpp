@@ -14,14 +14,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/data_dir.h"
 #include "engine/base/duration.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/data_dir.h"
+#include "engine/base/files/files.h"
 #include "engine/base/names.h"
 #include "study/answers.h"
-#include "study/search.h"
-#include "study/sweep.h"
+#include "study/sweep/search.h"
+#include "study/sweep/sweep.h"
 
 namespace nb = nanobind;
 

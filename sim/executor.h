@@ -19,8 +19,8 @@
 #include "engine/cluster/disturbance.h"
 #include "engine/costs/costs.h"
 #include "engine/costs/profile.h"
-#include "engine/execution/fault_replay.h"
-#include "engine/execution/trace.h"
+#include "engine/execution/dry_run/fault_replay.h"
+#include "engine/execution/trace/trace.h"
 #include "engine/link/link.h"
 
 namespace rehearse::sim {

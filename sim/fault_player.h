@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "engine/execution/fault_replay.h"
+#include "engine/execution/dry_run/fault_replay.h"
 #include "engine/faults/transport.h"
 #include "sim/network.h"
 

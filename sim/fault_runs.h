@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/cluster/disturbance.h"
-#include "engine/execution/fault_run.h"
+#include "engine/execution/dry_run/fault_run.h"
 #include "sim/executor.h"
 #include "sim/processes.h"
 

@@ -8,7 +8,7 @@
 #include "engine/cluster/cluster.h"
 #include "engine/cluster/disturbance.h"
 #include "engine/costs/costs.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/measure/metrics.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
 #include "sim/executor.h"

@@ -7,11 +7,11 @@
 
 #include "engine/base/duration.h"
 #include "engine/base/errors.h"
-#include "engine/base/json_text.h"
-#include "engine/base/limits.h"
+#include "engine/base/files/json_text.h"
+#include "engine/base/numbers/limits.h"
 #include "engine/planner/adaptive.h"
 #include "study/comparison.h"
-#include "study/fault_study.h"
+#include "study/long_runs/fault_study.h"
 #include "study/study_migration.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/processes.h"

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "study/decision.h"
-#include "study/goodput_rows.h"
 #include "study/load.h"
+#include "study/long_runs/goodput_rows.h"
+#include "study/planning/decision.h"
 #include "study/study.h"
 
 namespace rehearse::study {

@@ -1,9 +1,9 @@
 #include "study/comparison.h"
 
 #include "engine/base/errors.h"
-#include "engine/planner/fit.h"
-#include "study/decision.h"
-#include "study/fault_study.h"
+#include "engine/planner/memory/fit.h"
+#include "study/long_runs/fault_study.h"
+#include "study/planning/decision.h"
 
 namespace rehearse::study {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/table.h"
-#include "engine/planner/rank_grid.h"
+#include "engine/planner/placement/rank_grid.h"
 
 namespace rehearse::study {
 namespace {

@@ -11,14 +11,14 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/base/config.h"
 #include "engine/base/errors.h"
+#include "engine/base/files/config.h"
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
-#include "study/decision.h"
 #include "study/explain.h"
+#include "study/planning/decision.h"
 #include "study/progress.h"
 
 namespace rehearse::study {
@@ -302,17 +302,16 @@ std::string describe(const Difference& d) {
     out += key_table("stated", d.job);
   if (!d.plan.empty()) out += key_table("so the plan's", d.plan);
   std::vector<std::vector<std::string>> rows{{"predicted", "A", "B", "change"}};
-  for (const Figure& f : figures(d))
-    rows.push_back({f.name, f.text(f.a), f.text(f.b), change(f)});
-  out += table(rows) + "\n" + part_table(d) + "\n" + timeline_table(d) +
-         "of the analytic schedule without jitter, as simulate --explain" +
-         (goes_beyond(d)
-              ? fmt::format("; beyond it is {}jitter",
-                            d.a.study.fidelity == Fidelity::analytic
-                                ? ""
-                                : "what ops cost each other on links that they share, and ")
-              : "") +
-         "\n";
+  for (const Figure& f : figures(d)) rows.push_back({f.name, f.text(f.a), f.text(f.b), change(f)});
+  out +=
+      table(rows) + "\n" + part_table(d) + "\n" + timeline_table(d) +
+      "of the analytic schedule without jitter, as simulate --explain" +
+      (goes_beyond(d) ? fmt::format("; beyond it is {}jitter",
+                                    d.a.study.fidelity == Fidelity::analytic
+                                        ? ""
+                                        : "what ops cost each other on links that they share, and ")
+                      : "") +
+      "\n";
   const auto warned = [](const Side& side, const std::string& of) {
     return std::ranges::count(side.study.warnings, of) > 0;
   };

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/execution/explain.h"
+#include "engine/execution/explain/explain.h"
 #include "study/load.h"
 #include "study/study.h"
 

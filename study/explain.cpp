@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/cluster/disturbance.h"
@@ -138,8 +138,9 @@ std::string use_tables(const Explanation& e) {
     out += fmt::format("and {} more, down to {}\n", e.links.size() - shown,
                        percent(e.links.back().utilisation, 1));
   if (e.links.front().utilisation > 1)
-    out += "more than 100%: ops of different lanes use these links at once, each as if alone; "
-           "--fidelity fluid shares them\n";
+    out +=
+        "more than 100%: ops of different lanes use these links at once, each as if alone; "
+        "--fidelity fluid shares them\n";
   return out;
 }
 

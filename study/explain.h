@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/execution/explain.h"
+#include "engine/execution/explain/explain.h"
 #include "engine/job/job.h"
 
 namespace rehearse::study {

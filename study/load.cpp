@@ -4,9 +4,9 @@
 
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/fusion.h"
-#include "engine/planner/push_order.h"
-#include "engine/planner/shares.h"
+#include "engine/planner/exchange/fusion.h"
+#include "engine/planner/exchange/push_order.h"
+#include "engine/planner/placement/shares.h"
 
 namespace rehearse::study {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/costs/profile.h"
 #include "engine/faults/failure_model.h"
 #include "engine/job/job.h"

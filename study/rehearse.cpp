@@ -5,14 +5,14 @@
 #include <utility>
 
 #include "engine/base/duration.h"
-#include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/limits.h"
 #include "study/answers.h"
 #include "study/comparison.h"
-#include "study/decision.h"
-#include "study/fault_study.h"
-#include "study/goodput_rows.h"
 #include "study/load.h"
+#include "study/long_runs/fault_study.h"
+#include "study/long_runs/goodput_rows.h"
+#include "study/planning/decision.h"
 #include "study/progress.h"
 #include "study/study.h"
 

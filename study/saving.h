@@ -7,7 +7,7 @@
 #include <string>
 
 #include "engine/costs/costs.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/measure/metrics.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
 

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "engine/cluster/price.h"
-#include "engine/execution/chrome_trace.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/measure/metrics.h"
+#include "engine/execution/trace/chrome_trace.h"
 #include "engine/faults/event.h"
 #include "engine/job/job.h"
-#include "engine/planner/fit.h"
+#include "engine/planner/memory/fit.h"
 #include "study/collectives_used.h"
 #include "study/rehearse.h"
 #include "study/saving.h"

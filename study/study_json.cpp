@@ -3,7 +3,7 @@
 
 #include "engine/base/fnv.h"
 #include "engine/base/names.h"
-#include "study/fault_study.h"
+#include "study/long_runs/fault_study.h"
 #include "study/study.h"
 
 namespace rehearse::study {

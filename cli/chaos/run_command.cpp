@@ -7,9 +7,9 @@
 
 #include "cli/chaos/run_traces.h"
 #include "cli/console/spawn.h"
-#include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/data_dir.h"
+#include "engine/base/files/files.h"
 #include "engine/methods/strategy.h"
 #include "study/load.h"
 

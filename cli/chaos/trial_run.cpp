@@ -14,7 +14,7 @@
 #include "cli/chaos/interruption.h"
 #include "cli/chaos/run_traces.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
 #include "engine/faults/trace_file.h"
 
 namespace rehearse::cli {

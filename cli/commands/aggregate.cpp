@@ -11,11 +11,11 @@
 #include "cli/console/json_out.h"
 #include "engine/base/duration.h"
 #include "engine/base/errors.h"
-#include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/limits.h"
 #include "engine/secure/group.h"
-#include "study/aggregation.h"
 #include "study/load.h"
+#include "study/parts/aggregation.h"
 #include "study/study.h"
 
 namespace rehearse::cli {

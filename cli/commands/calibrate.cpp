@@ -11,14 +11,14 @@
 #include "cli/console/json_out.h"
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
-#include "engine/base/foreign.h"
+#include "engine/base/files/files.h"
+#include "engine/base/files/foreign.h"
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/program/program.h"
-#include "study/calibration.h"
+#include "study/calibration/calibration.h"
 
 namespace rehearse::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "engine/base/names.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
-#include "study/collective_study.h"
+#include "study/parts/collective_study.h"
 
 namespace rehearse::cli {
 namespace {

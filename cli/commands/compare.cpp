@@ -16,15 +16,15 @@
 #include "cli/console/python.h"
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/planner.h"
 #include "study/comparison.h"
-#include "study/decision.h"
+#include "study/planning/decision.h"
 #include "study/study.h"
 
 namespace rehearse::cli {

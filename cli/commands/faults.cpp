@@ -11,12 +11,12 @@
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "cli/console/json_out.h"
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
 #include "engine/base/names.h"
 #include "engine/base/table.h"
 #include "engine/faults/trace_file.h"
-#include "study/goodput_study.h"
 #include "study/load.h"
+#include "study/long_runs/goodput_study.h"
 
 namespace rehearse::cli {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "cli/console/command.h"
 #include "cli/console/json_out.h"
-#include "engine/base/config.h"
-#include "engine/base/data_dir.h"
+#include "engine/base/files/config.h"
+#include "engine/base/files/data_dir.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/cluster/cluster.h"

@@ -12,13 +12,13 @@
 #include "cli/console/teller.h"
 #include "engine/base/duration.h"
 #include "engine/base/errors.h"
-#include "engine/base/limits.h"
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/limits.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
-#include "study/decision.h"
-#include "study/goodput_rows.h"
 #include "study/load.h"
+#include "study/long_runs/goodput_rows.h"
+#include "study/planning/decision.h"
 
 namespace rehearse::cli {
 namespace {

@@ -15,11 +15,11 @@
 #include "cli/console/python.h"
 #include "cli/console/spawn.h"
 #include "cli/console/teller.h"
-#include "engine/base/files.h"
-#include "study/decision.h"
-#include "study/fault_study.h"
+#include "engine/base/files/files.h"
 #include "study/load.h"
-#include "study/rehearsal.h"
+#include "study/long_runs/fault_study.h"
+#include "study/planning/decision.h"
+#include "study/planning/rehearsal.h"
 #include "study/study.h"
 
 namespace rehearse::cli {

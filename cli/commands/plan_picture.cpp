@@ -5,9 +5,9 @@
 #include <map>
 #include <optional>
 
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
 #include "engine/base/names.h"
-#include "engine/planner/rank_grid.h"
+#include "engine/planner/placement/rank_grid.h"
 #include "study/load.h"
 
 namespace rehearse::cli {

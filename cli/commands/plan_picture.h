@@ -8,7 +8,7 @@
 #include "cli/console/files.h"
 #include "engine/costs/profile.h"
 #include "engine/job/job.h"
-#include "study/rehearsal.h"
+#include "study/planning/rehearsal.h"
 
 namespace rehearse::cli {
 

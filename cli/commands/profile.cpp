@@ -12,7 +12,7 @@
 #include "cli/console/command.h"
 #include "cli/console/files.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
 #include "engine/base/names.h"
 #include "engine/job/job.h"
 

@@ -9,13 +9,13 @@
 #include "cli/console/files.h"
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
 #include "engine/base/fnv.h"
 #include "engine/link/link.h"
 #include "engine/link/workspace.h"
-#include "study/decision.h"
 #include "study/load.h"
-#include "study/program_check.h"
+#include "study/parts/program_check.h"
+#include "study/planning/decision.h"
 
 namespace rehearse::cli {
 namespace {

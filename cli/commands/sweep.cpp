@@ -1,6 +1,6 @@
 // `rehearse sweep`: predicts many variants of one job. Results are kept as they come, so that a
 // sweep that was stopped goes on; at the end come a table of the best, a CSV and a picture.
-#include "study/sweep.h"
+#include "study/sweep/sweep.h"
 
 #include <fmt/format.h>
 
@@ -20,13 +20,13 @@
 #include "cli/console/teller.h"
 #include "engine/base/duration.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
-#include "engine/base/limits.h"
+#include "engine/base/files/files.h"
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/limits.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
-#include "study/search.h"
+#include "study/sweep/search.h"
 
 namespace rehearse::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "cli/chaos/interruption.h"
 #include "cli/console/spawn.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
 
 namespace rehearse::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/console/context.h"
 #include "cli/console/teller.h"
 #include "engine/base/units.h"
-#include "study/sweep.h"
+#include "study/sweep/sweep.h"
 
 namespace rehearse::cli {
 

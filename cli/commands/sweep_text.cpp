@@ -8,7 +8,7 @@
 #include "cli/console/json_out.h"
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
 

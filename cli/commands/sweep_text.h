@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/console/context.h"
-#include "study/sweep.h"
+#include "study/sweep/sweep.h"
 
 namespace rehearse::cli {
 

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/files/data_dir.h"
 
 namespace rehearse::cli {
 namespace {

@@ -13,11 +13,11 @@
 #include "engine/base/errors.h"
 #include "engine/base/hints.h"
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
-#include "study/interval.h"
-#include "study/validation.h"
+#include "study/calibration/interval.h"
+#include "study/calibration/validation.h"
 
 namespace rehearse::cli {
 namespace {

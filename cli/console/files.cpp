@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
 
 namespace rehearse::cli {
 

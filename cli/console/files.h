@@ -1,5 +1,5 @@
-// Output files of commands: checked before the work, written after it (engine/base/files.h); and
-// temporary folders.
+// Output files of commands: checked before the work, written after it (engine/base/files/files.h);
+// and temporary folders.
 #pragma once
 #include <string>
 

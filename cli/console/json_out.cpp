@@ -1,7 +1,7 @@
 #include "cli/console/json_out.h"
 
 #include "cli/console/spawn.h"
-#include "engine/base/json_text.h"
+#include "engine/base/files/json_text.h"
 
 namespace rehearse::cli {
 

@@ -12,9 +12,9 @@
 
 #include "cli/console/files.h"
 #include "cli/console/spawn.h"
-#include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/data_dir.h"
+#include "engine/base/files/files.h"
 #include "engine/base/terms.h"
 
 namespace rehearse::cli {

@@ -5,7 +5,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/methods/strategy.h"
-#include "study/rebalance.h"
+#include "study/long_runs/rebalance.h"
 
 namespace rehearse::cli {
 

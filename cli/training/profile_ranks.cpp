@@ -9,8 +9,8 @@
 #include "engine/base/names.h"
 #include "engine/job/job.h"
 #include "engine/model/model.h"
-#include "runtime/control/environment.h"
-#include "runtime/control/launcher.h"
+#include "runtime/control/launch/environment.h"
+#include "runtime/control/launch/launcher.h"
 #include "runtime/device/load_device.h"
 #include "runtime/profiling/profiler.h"
 

@@ -24,7 +24,7 @@
 #include "runtime/checkpoints/manifest.h"
 #include "runtime/checkpoints/node_store.h"
 #include "runtime/checkpoints/run_folder.h"
-#include "runtime/control/launcher.h"
+#include "runtime/control/launch/launcher.h"
 #include "runtime/execution/fault_injector.h"
 #include "study/load.h"
 

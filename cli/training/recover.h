@@ -7,7 +7,7 @@
 #include "cli/commands/training.h"
 #include "engine/faults/event.h"
 #include "engine/job/job.h"
-#include "runtime/control/launcher.h"
+#include "runtime/control/launch/launcher.h"
 
 namespace rehearse::cli {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/base/names.h"
 
 namespace rehearse {

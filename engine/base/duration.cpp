@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "engine/base/errors.h"
-#include "engine/base/limits.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/base/units.h"
 
 namespace rehearse {

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <vector>
 
-#include "engine/base/data_dir.h"
+#include "engine/base/files/data_dir.h"
 #include "engine/base/hints.h"
 
 namespace rehearse {

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "engine/base/errors.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 
 namespace rehearse {
 namespace {

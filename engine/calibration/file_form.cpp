@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/csv.h"
 #include "engine/base/errors.h"
+#include "engine/base/files/csv.h"
 #include "engine/calibration/nccl_tests.h"
 
 namespace rehearse::calibration {

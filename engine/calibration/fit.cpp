@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 
 namespace rehearse::calibration {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/median.h"
+#include "engine/base/numbers/median.h"
 #include "engine/calibration/file_form.h"
 #include "engine/costs/ping_pong.h"
 

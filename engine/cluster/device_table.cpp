@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "engine/base/data_dir.h"
+#include "engine/base/files/data_dir.h"
 #include "engine/base/hints.h"
-#include "engine/base/limits.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse::cluster {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "engine/cluster/cluster.h"
 
 namespace rehearse::cluster {

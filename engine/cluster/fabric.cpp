@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/base/limits.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse::cluster {
 namespace {

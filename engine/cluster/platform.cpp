@@ -14,10 +14,10 @@
 #include <thread>
 #include <utility>
 
-#include "engine/base/data_dir.h"
-#include "engine/base/file_kinds.h"
+#include "engine/base/files/data_dir.h"
+#include "engine/base/files/file_kinds.h"
 #include "engine/base/hints.h"
-#include "engine/base/limits.h"
+#include "engine/base/numbers/limits.h"
 #include "engine/cluster/device_table.h"
 #include "engine/cluster/fabric.h"
 #include "engine/cluster/platform_sections.h"

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "engine/base/limits.h"
+#include "engine/base/numbers/limits.h"
 #include "engine/base/refusal.h"
 
 namespace rehearse::cluster {

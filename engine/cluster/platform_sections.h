@@ -1,7 +1,7 @@
 // Which sections a platform file has. A misspelt one is named before what it leaves undefined.
 // Internal to engine/cluster.
 #pragma once
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 
 namespace rehearse::cluster {
 

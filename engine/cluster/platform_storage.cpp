@@ -1,6 +1,6 @@
 #include "engine/cluster/platform_storage.h"
 
-#include "engine/base/limits.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse::cluster {
 namespace {

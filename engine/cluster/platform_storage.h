@@ -1,7 +1,7 @@
 // Reads what a platform file says of storage: host memory and disks of nodes, the shared file
 // system. Internal to engine/cluster.
 #pragma once
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/cluster/storage.h"
 
 namespace rehearse::cluster {

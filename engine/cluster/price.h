@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/base/id.h"
 
 namespace rehearse::cluster {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "engine/base/median.h"
+#include "engine/base/numbers/median.h"
 
 namespace rehearse::costs {
 namespace {

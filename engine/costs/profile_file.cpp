@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
+#include "engine/base/files/foreign.h"
+#include "engine/base/files/json_reader.h"
+#include "engine/base/files/json_text.h"
 #include "engine/base/fnv.h"
-#include "engine/base/foreign.h"
-#include "engine/base/json_reader.h"
-#include "engine/base/json_text.h"
-#include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/limits.h"
 #include "engine/costs/profile.h"
 
 namespace rehearse::costs {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "engine/base/errors.h"
-#include "engine/base/median.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/median.h"
 #include "engine/costs/device_time.h"
 #include "engine/costs/ping_pong.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "engine/faults/event.h"
 #include "engine/faults/failure_model.h"
 

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
-#include "engine/base/data_dir.h"
-#include "engine/base/file_kinds.h"
-#include "engine/base/limits.h"
+#include "engine/base/files/data_dir.h"
+#include "engine/base/files/file_kinds.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse::faults {
 namespace {

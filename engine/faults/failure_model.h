@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/base/units.h"
 #include "engine/faults/event.h"
 

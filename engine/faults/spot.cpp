@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/base/csv.h"
 #include "engine/base/errors.h"
-#include "engine/base/files.h"
-#include "engine/base/foreign.h"
+#include "engine/base/files/csv.h"
+#include "engine/base/files/files.h"
+#include "engine/base/files/foreign.h"
 #include "engine/faults/trace_file.h"
 
 namespace rehearse::faults {

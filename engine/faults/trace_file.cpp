@@ -5,11 +5,11 @@
 
 #include <set>
 
-#include "engine/base/file_kinds.h"
+#include "engine/base/files/file_kinds.h"
+#include "engine/base/files/toml_text.h"
 #include "engine/base/hints.h"
-#include "engine/base/limits.h"
 #include "engine/base/names.h"
-#include "engine/base/toml_text.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse::faults {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/execution/metrics.h"
+#include "engine/execution/measure/metrics.h"
 #include "engine/goodput/walk.h"
 
 namespace rehearse::goodput {

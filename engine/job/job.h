@@ -26,8 +26,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/config.h"
 #include "engine/base/errors.h"
+#include "engine/base/files/config.h"
 #include "engine/base/units.h"
 #include "engine/cluster/cluster.h"
 #include "engine/cluster/disturbance.h"

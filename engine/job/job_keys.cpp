@@ -12,10 +12,10 @@
 
 #include "engine/base/choose.h"
 #include "engine/base/errors.h"
-#include "engine/base/file_kinds.h"
+#include "engine/base/files/file_kinds.h"
 #include "engine/base/heartbeat.h"
-#include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/limits.h"
 #include "engine/base/refusal.h"
 #include "engine/job/survival_keys.h"
 #include "engine/plan/fields.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/cluster/platform_changes.h"
 #include "engine/job/job.h"
 #include "engine/model/model_file.h"

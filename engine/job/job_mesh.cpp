@@ -11,8 +11,8 @@
 #include <numeric>
 #include <optional>
 
-#include "engine/base/divisors.h"
 #include "engine/base/errors.h"
+#include "engine/base/numbers/divisors.h"
 
 namespace rehearse::job {
 namespace {

@@ -2,7 +2,7 @@
 // follow from the world size, the method and the model. A mesh that does not fit is refused, and
 // the message names the nearest mesh that fits. Internal to engine/job.
 #pragma once
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/job/job_keys.h"
 #include "engine/methods/strategy.h"
 #include "engine/model/model.h"

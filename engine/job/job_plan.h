@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/base/refusal.h"
 #include "engine/job/job.h"
 #include "engine/job/job_keys.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/base/config.h"
 #include "engine/base/errors.h"
+#include "engine/base/files/config.h"
 
 namespace rehearse::job {
 

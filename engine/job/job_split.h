@@ -1,7 +1,7 @@
 // Where a job may divide its training text by source (train.split), and among more clients than
 // ranks (train.clients).
 #pragma once
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/job/job.h"
 
 namespace rehearse::job {

@@ -9,9 +9,9 @@
 #include <limits>
 #include <map>
 
-#include "engine/base/config.h"
 #include "engine/base/errors.h"
-#include "engine/base/file_kinds.h"
+#include "engine/base/files/config.h"
+#include "engine/base/files/file_kinds.h"
 #include "engine/base/fnv.h"
 #include "engine/base/hints.h"
 #include "engine/base/names.h"

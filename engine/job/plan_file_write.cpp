@@ -9,9 +9,9 @@
 #include <type_traits>
 
 #include "engine/base/errors.h"
+#include "engine/base/files/toml_text.h"
 #include "engine/base/fnv.h"
 #include "engine/base/names.h"
-#include "engine/base/toml_text.h"
 #include "engine/job/job.h"
 #include "engine/job/plan_file.h"
 #include "engine/plan/fields.h"

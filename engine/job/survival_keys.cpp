@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/choose.h"
-#include "engine/base/limits.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse::job {
 namespace {

@@ -1,6 +1,6 @@
 // Reads [faults], [checkpoint] and [recovery] of a job file. Internal to engine/job.
 #pragma once
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/job/survival.h"
 
 namespace rehearse::job {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
-#include "engine/base/vectorise.h"
+#include "engine/base/numbers/vectorise.h"
 
 namespace rehearse::link {
 StepClocks::StepClocks(const OrderedProgram& linked, int lag) : linked_(linked) {

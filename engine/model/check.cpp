@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/base/divisors.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/divisors.h"
 
 namespace rehearse::model {
 namespace {

@@ -11,10 +11,10 @@
 #include <filesystem>
 #include <optional>
 
-#include "engine/base/files.h"
+#include "engine/base/files/files.h"
+#include "engine/base/files/json_reader.h"
+#include "engine/base/files/json_text.h"
 #include "engine/base/hints.h"
-#include "engine/base/json_reader.h"
-#include "engine/base/json_text.h"
 #include "engine/base/names.h"
 #include "engine/base/terms.h"
 

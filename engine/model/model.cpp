@@ -15,7 +15,7 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/base/divisors.h"
+#include "engine/base/numbers/divisors.h"
 #include "engine/model/check.h"
 
 namespace rehearse::model {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "engine/base/choose.h"
-#include "engine/base/data_dir.h"
-#include "engine/base/file_kinds.h"
+#include "engine/base/files/data_dir.h"
+#include "engine/base/files/file_kinds.h"
 #include "engine/base/refusal.h"
 #include "engine/model/check.h"
 #include "engine/model/config_json.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/model/model.h"
 
 namespace rehearse::model {

@@ -1,11 +1,11 @@
 // Every field of a plan, said once: its key in jobs and plan files, what it accepts, and who reads
 // it. Jobs (job/job_keys.cpp), plan files (job/plan_file.cpp, plan_file_write.cpp), reports
-// (study/decision.cpp) and the checks of methods (methods/strategy.cpp) all visit them. A new
-// member of a plan does not compile until it is listed here.
+// (study/planning/decision.cpp) and the checks of methods (methods/strategy.cpp) all visit them. A
+// new member of a plan does not compile until it is listed here.
 #pragma once
 #include <limits>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 #include "engine/plan/plan.h"
 
 namespace rehearse::plan {

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/base/divisors.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/divisors.h"
 #include "engine/base/refusal.h"
 #include "engine/plan/stages.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/divisors.h"
+#include "engine/base/numbers/divisors.h"
 #include "engine/base/refusal.h"
 
 namespace rehearse::plan {

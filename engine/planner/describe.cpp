@@ -8,11 +8,11 @@
 #include <map>
 
 #include "engine/base/names.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/base/units.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/search.h"
-#include "engine/planner/sensitivity.h"
+#include "engine/planner/search/search.h"
+#include "engine/planner/search/sensitivity.h"
 
 namespace rehearse::planner {
 namespace {

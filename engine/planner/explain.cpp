@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "engine/base/units.h"
-#include "engine/planner/search.h"
+#include "engine/planner/search/search.h"
 
 namespace rehearse::planner {
 

@@ -10,10 +10,10 @@
 
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/candidates.h"
-#include "engine/planner/placed_candidates.h"
-#include "engine/planner/scorer.h"
-#include "engine/planner/sparsity.h"
+#include "engine/planner/exchange/sparsity.h"
+#include "engine/planner/placement/placed_candidates.h"
+#include "engine/planner/search/candidates.h"
+#include "engine/planner/search/scorer.h"
 
 namespace rehearse::planner {
 namespace {

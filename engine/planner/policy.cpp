@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/base/names.h"
-#include "engine/planner/shares.h"
+#include "engine/planner/placement/shares.h"
 
 namespace rehearse::planner {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/base/id.h"
-#include "engine/base/narrow.h"
+#include "engine/base/numbers/narrow.h"
 
 namespace rehearse::program {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "engine/base/errors.h"
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "engine/base/refusal.h"
 #include "engine/secure/keys.h"
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "engine/base/data_dir.h"
-#include "engine/base/limits.h"
+#include "engine/base/files/data_dir.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse::software {
 namespace {

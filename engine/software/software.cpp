@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "engine/base/choose.h"
-#include "engine/base/data_dir.h"
-#include "engine/base/file_kinds.h"
+#include "engine/base/files/data_dir.h"
+#include "engine/base/files/file_kinds.h"
 #include "engine/base/fnv.h"
-#include "engine/base/limits.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/limits.h"
 
 namespace rehearse::software {
 namespace {

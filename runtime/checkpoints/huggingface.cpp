@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "engine/base/errors.h"
-#include "engine/base/json_reader.h"
+#include "engine/base/files/json_reader.h"
 #include "engine/tensors/tensor_parts.h"
 #include "runtime/checkpoints/checkpoint_reader.h"
 #include "runtime/checkpoints/outer_names.h"

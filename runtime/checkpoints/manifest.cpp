@@ -8,8 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/base/files/json_reader.h"
 #include "engine/base/fnv.h"
-#include "engine/base/json_reader.h"
 #include "engine/base/names.h"
 
 namespace rehearse::runtime {

@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/json_reader.h"
-#include "engine/base/json_text.h"
+#include "engine/base/files/json_reader.h"
+#include "engine/base/files/json_text.h"
 
 namespace rehearse::runtime {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/program/program.h"
-#include "runtime/control/stream.h"
+#include "runtime/control/net/stream.h"
 
 namespace rehearse::runtime {
 

@@ -19,9 +19,9 @@
 
 #include "engine/base/errors.h"
 #include "engine/collectives/schedule.h"
-#include "runtime/control/interfaces.h"
-#include "runtime/control/members.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/membership/members.h"
+#include "runtime/control/net/interfaces.h"
+#include "runtime/control/net/socket.h"
 
 namespace rehearse::runtime {
 namespace {

@@ -12,7 +12,7 @@
 #include "runtime/communication/socket_communicator.h"
 #include "runtime/communication/socket_mailbox.h"
 #include "runtime/communication/switchboard.h"
-#include "runtime/control/members.h"
+#include "runtime/control/membership/members.h"
 
 namespace rehearse::runtime {
 

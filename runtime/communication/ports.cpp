@@ -1,8 +1,8 @@
 #include "runtime/communication/ports.h"
 
-#include "runtime/control/environment.h"
-#include "runtime/control/interfaces.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/launch/environment.h"
+#include "runtime/control/net/interfaces.h"
+#include "runtime/control/net/socket.h"
 
 namespace rehearse::runtime {
 

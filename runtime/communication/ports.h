@@ -16,7 +16,7 @@ struct OpenPort {
   /// empty: it is not opened in such a run.
   std::string one_host = {}, several_hosts = {};
   /// Whether nothing but one frame is read before the other end has proven that it belongs to the
-  /// run (runtime/control/door.h).
+  /// run (runtime/control/net/door.h).
   bool proven = true;
   bool encrypted = false;  // everything after the proof
 };

@@ -17,8 +17,8 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/fnv.h"
-#include "runtime/control/door.h"
-#include "runtime/control/members.h"
+#include "runtime/control/membership/members.h"
+#include "runtime/control/net/door.h"
 
 namespace rehearse::runtime {
 

@@ -1,6 +1,6 @@
 // Makes the data connections of a rank, with one listening socket and one thread that accepts. A
 // connection carries one direction of one channel, after both ends have proven that they belong to
-// this start of the run (runtime/control/door.h). Channel and sender are part of the proof.
+// this start of the run (runtime/control/net/door.h). Channel and sender are part of the proof.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/control/control.h"
-#include "runtime/control/stream.h"
+#include "runtime/control/net/stream.h"
 
 namespace rehearse::runtime {
 

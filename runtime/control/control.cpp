@@ -8,7 +8,7 @@
 
 #include "engine/base/heartbeat.h"
 #include "runtime/control/control_impl.h"
-#include "runtime/control/interfaces.h"
+#include "runtime/control/net/interfaces.h"
 
 namespace rehearse::runtime {
 namespace {

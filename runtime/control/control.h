@@ -28,7 +28,7 @@
 
 #include "engine/base/units.h"
 #include "engine/program/program.h"
-#include "runtime/control/environment.h"
+#include "runtime/control/launch/environment.h"
 
 namespace rehearse::runtime {
 
@@ -189,7 +189,7 @@ class Control {
   void finish();
 
  private:
-  friend struct Members;  // what the data connections need (runtime/control/members.h)
+  friend struct Members;  // what the data connections need (runtime/control/membership/members.h)
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -18,8 +18,8 @@
 
 #include "engine/base/errors.h"
 #include "runtime/control/control.h"
-#include "runtime/control/frame.h"
-#include "runtime/control/members.h"
+#include "runtime/control/membership/members.h"
+#include "runtime/control/net/frame.h"
 #include "runtime/control/supervisor.h"
 
 namespace rehearse::runtime {

@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "runtime/control/agent_store.h"
 #include "runtime/control/control_impl.h"
-#include "runtime/control/handshake.h"
-#include "runtime/control/interfaces.h"
+#include "runtime/control/membership/agent_store.h"
+#include "runtime/control/net/handshake.h"
+#include "runtime/control/net/interfaces.h"
 
 namespace rehearse::runtime {
 namespace {

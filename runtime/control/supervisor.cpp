@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "runtime/control/door.h"
+#include "runtime/control/net/door.h"
 
 namespace rehearse::runtime {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "runtime/control/control.h"
-#include "runtime/control/frame.h"
+#include "runtime/control/net/frame.h"
 
 namespace rehearse::runtime {
 

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/control/members.h"
+#include "runtime/control/membership/members.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/kernels.h"
 #include "runtime/cuda/low_rank.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/control/control.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/net/socket.h"
 
 namespace rehearse::runtime {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/json_text.h"
+#include "engine/base/files/json_text.h"
 #include "runtime/data/permute.h"
 
 namespace rehearse::runtime {

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/files/data_dir.h"
 #include "runtime/device/cpu_device.h"
 
 namespace rehearse::runtime {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/cluster/disturbance.h"
-#include "engine/execution/trace.h"
+#include "engine/execution/trace/trace.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
 #include "engine/tensors/tensor_map.h"

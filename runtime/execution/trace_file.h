@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/execution/chrome_trace.h"
+#include "engine/execution/trace/chrome_trace.h"
 #include "runtime/control/control.h"
 #include "runtime/execution/executor.h"
 

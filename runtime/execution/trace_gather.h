@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/execution/trace.h"
+#include "engine/execution/trace/trace.h"
 #include "engine/link/link.h"
 #include "runtime/control/control.h"
 #include "runtime/execution/executor.h"

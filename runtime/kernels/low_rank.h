@@ -8,7 +8,7 @@
 #include <limits>
 #include <numbers>
 
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "engine/program/low_rank.h"
 #include "runtime/kernels/elements.h"
 

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "engine/program/program.h"
 
 namespace rehearse::runtime {

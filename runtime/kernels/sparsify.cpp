@@ -16,7 +16,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "runtime/kernels/floats.h"
 #include "runtime/kernels/select_kernels.h"
 

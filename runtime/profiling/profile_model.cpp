@@ -11,7 +11,7 @@
 #include <span>
 #include <utility>
 
-#include "engine/base/median.h"
+#include "engine/base/numbers/median.h"
 #include "models/block.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/execution/rank_memory.h"

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/base/median.h"
+#include "engine/base/numbers/median.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/execution/rank_memory.h"
 #include "runtime/profiling/profile_parts.h"

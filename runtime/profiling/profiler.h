@@ -10,7 +10,7 @@
 #include "engine/costs/profile.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "runtime/control/environment.h"
+#include "runtime/control/launch/environment.h"
 
 namespace rehearse::runtime {
 

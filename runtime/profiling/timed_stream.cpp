@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "engine/base/median.h"
+#include "engine/base/numbers/median.h"
 #include "engine/costs/profile.h"
 #include "runtime/profiling/profile_parts.h"
 

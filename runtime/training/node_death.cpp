@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "runtime/control/members.h"
+#include "runtime/control/membership/members.h"
 
 namespace rehearse::runtime {
 namespace {

@@ -8,7 +8,7 @@
 #include "engine/base/fnv.h"
 #include "engine/link/workspace.h"
 #include "engine/migration/migration.h"
-#include "engine/planner/linked_program.h"
+#include "engine/planner/memory/linked_program.h"
 
 namespace rehearse::runtime {
 namespace {

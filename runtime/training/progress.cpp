@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/numbers.h"
 #include "engine/model/model.h"
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/kernels/optimizer.h"

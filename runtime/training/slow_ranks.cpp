@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/base/median.h"
+#include "engine/base/numbers/median.h"
 
 namespace rehearse::runtime {
 

@@ -19,7 +19,7 @@
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
-#include "runtime/control/stop_on_signal.h"
+#include "runtime/control/launch/stop_on_signal.h"
 #include "runtime/control/together.h"
 #include "runtime/data/data.h"
 #include "runtime/device/accelerator.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/costs/profile.h"
-#include "engine/execution/trace.h"
+#include "engine/execution/trace/trace.h"
 #include "engine/faults/event.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"

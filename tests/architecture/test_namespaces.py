@@ -9,7 +9,7 @@ import sys
 from rooms import ROOMS, ROOT, namespace_of, room_of, sources
 
 # Other namespaces that a file may open: for names always used with it, or for conversions that a library looks up there.
-INSIDE = {"engine/base/limits.h": "rehearse::limits", "sim/run_seeds.cpp": "rehearse::execution"}
+INSIDE = {"engine/base/numbers/limits.h": "rehearse::limits", "sim/run_seeds.cpp": "rehearse::execution"}
 OPENED = re.compile(r"^namespace ((?:\w+::)*\w+) \{", re.M)
 DEFINITION = re.compile(r"^(?:class|struct|union|enum class|enum) (\w+)(?: final)?(?: :[^:]| \{|$)", re.M)
 

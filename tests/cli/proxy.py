@@ -32,7 +32,7 @@ int connect(int fd, const struct sockaddr* to, socklen_t size) {
   return failed;
 }
 """
-# Bytes of the handshake in each direction (runtime/control/handshake.h), and the headers after it: runtime/control/frame.h for control,
+# Bytes of the handshake in each direction (runtime/control/net/handshake.h), and the headers after it: runtime/control/net/frame.h for control,
 # runtime/communication/data_frame.h for data.
 FROM_CALLER, FROM_LISTENER = 96, 40 + 36
 CONTROL, DATA = 1, 2

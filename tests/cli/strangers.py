@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 
-MAGIC, VERSION = 0x52484853, 5  # runtime/control/handshake.h
+MAGIC, VERSION = 0x52484853, 5  # runtime/control/net/handshake.h
 CONTROL, DATA = 1, 2
 PATIENCE = 600  # seconds; only ends a hang
 

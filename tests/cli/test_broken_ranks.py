@@ -12,7 +12,7 @@ from proxy import CONTROL, DATA, Harm, Proxy, preload
 from recovery_case import RecoveryCase, sets
 
 NEVER = {"run.timeout": "1h", "run.heartbeat": "100ms"}  # nobody waits for a time-out
-BEAT, SET = 2, 3  # MessageKind (runtime/control/frame.h)
+BEAT, SET = 2, 3  # MessageKind (runtime/control/net/frame.h)
 LETTER, END = 0x5248544C, 0x52485445  # LetterKind (runtime/communication/data_frame.h)
 
 

@@ -63,7 +63,9 @@ class Goodput(CliTestCase):
     def test_an_interval_that_few_recoveries_read(self):
         """Whole replicas lose no step, so that hardly a checkpoint is read: the best interval is chance, and the note says so."""
         (note,) = (one for one in self.run_long("--set", "recovery.policy=shrink")["notes"] if "rests on" in one)
-        self.assertRegex(note, r"the best interval rests on \d recover\w+ that read a checkpoint, of \d+ interruptions in 5 runs: more seeds")
+        self.assertRegex(
+            note, r"the best interval rests on \d recover\w+ that read a checkpoint, of \d+ interruptions in 5 runs: more seeds"
+        )
 
     def test_stated_interval_and_kinds(self):
         often = self.run_long("--set", "train.save_every=1")

@@ -111,7 +111,7 @@ class MultiHost(TrainingCase):
 
     def test_listed_variables_are_those_read(self):
         text = (ROOT / "docs/multi-host.md").read_text()
-        read = (ROOT / "runtime/control/environment.cpp").read_text()
+        read = (ROOT / "runtime/control/launch/environment.cpp").read_text()
         names = set(re.findall(r'"((?:SLURM|OMPI|PMIX|TORCHELASTIC|MASTER|RANK|WORLD|LOCAL)[A-Z_a-z]*)"', read))
         self.assertGreater(len(names), 15)
         for name in names:

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 
 namespace rehearse::test {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/execution/dry_run.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/dry_run/dry_run.h"
+#include "engine/execution/measure/metrics.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::test {

@@ -10,7 +10,7 @@
 
 #include "runtime/checkpoints/node_store.h"
 #include "runtime/communication/data_frame.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/net/socket.h"
 #include "runtime/kernels/sparsify.h"
 #include "tests/fuzz/targets.h"
 

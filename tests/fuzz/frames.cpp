@@ -5,7 +5,7 @@
 #include <array>
 #include <stdexcept>
 
-#include "runtime/control/frame.h"
+#include "runtime/control/net/frame.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

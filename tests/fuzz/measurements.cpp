@@ -4,8 +4,8 @@
 
 #include "engine/calibration/nccl_tests.h"
 #include "engine/calibration/torch_trace.h"
-#include "study/calibration.h"
-#include "study/validation.h"
+#include "study/calibration/calibration.h"
+#include "study/calibration/validation.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

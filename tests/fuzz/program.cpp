@@ -6,9 +6,9 @@
 
 #include "engine/cluster/platform.h"
 #include "engine/costs/costs.h"
-#include "engine/execution/dry_run.h"
+#include "engine/execution/dry_run/dry_run.h"
 #include "engine/link/workspace.h"
-#include "study/program_check.h"
+#include "study/parts/program_check.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

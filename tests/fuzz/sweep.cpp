@@ -1,6 +1,6 @@
 // Fuzz targets for sweeps: a SWEEP.toml, whose points are listed as `rehearse sweep --dry-run`
 // does, and the results of an earlier sweep.
-#include "study/sweep.h"
+#include "study/sweep/sweep.h"
 
 #include <nlohmann/json.hpp>
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/control/socket.h"
+#include "runtime/control/net/socket.h"
 
 namespace rehearse::runtime {
 namespace {

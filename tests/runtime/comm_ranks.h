@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/control/control.h"
-#include "runtime/control/environment.h"
+#include "runtime/control/launch/environment.h"
 
 namespace rehearse::runtime {
 

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "engine/cluster/disturbance.h"
-#include "engine/execution/trace.h"
+#include "engine/execution/trace/trace.h"
 #include "engine/job/job.h"
 #include "engine/link/link.h"
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
-#include "runtime/control/environment.h"
+#include "runtime/control/launch/environment.h"
 #include "runtime/data/data.h"
 #include "runtime/device/load_device.h"
 #include "runtime/execution/executor.h"

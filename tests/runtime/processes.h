@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/control/environment.h"
+#include "runtime/control/launch/environment.h"
 
 namespace rehearse::runtime {
 

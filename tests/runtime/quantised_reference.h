@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "engine/link/link.h"
 #include "engine/program/program.h"
 #include "engine/tensors/tensor_map.h"

@@ -8,7 +8,7 @@
 #include <simgrid/s4u.hpp>
 
 #include "engine/base/errors.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/measure/metrics.h"
 #include "tests/sim/runs.h"
 
 namespace rehearse::sim {

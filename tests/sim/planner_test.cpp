@@ -10,12 +10,12 @@
 #include <iostream>
 #include <limits>
 
-#include "engine/base/data_dir.h"
 #include "engine/base/errors.h"
+#include "engine/base/files/data_dir.h"
 #include "engine/link/workspace.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/fit.h"
+#include "engine/planner/memory/fit.h"
 #include "sim/run_seeds.h"
 
 namespace rehearse::sim {

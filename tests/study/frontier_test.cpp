@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "study/sweep.h"
+#include "study/sweep/sweep.h"
 
 namespace rehearse::study {
 namespace {

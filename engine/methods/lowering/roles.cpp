@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/divisors.h"
+#include "engine/base/numbers/divisors.h"
 #include "engine/methods/lowering/gradient_sync.h"
 #include "engine/tensors/tensor_map.h"
 

@@ -25,8 +25,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/base/divisors.h"
 #include "engine/base/names.h"
+#include "engine/base/numbers/divisors.h"
 #include "engine/methods/lowering/partitions.h"
 #include "engine/methods/lowering/replicated.h"
 #include "engine/methods/lowering/served.h"

@@ -18,7 +18,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "engine/methods/lowering/own_weights.h"
 #include "engine/methods/strategy.h"
 

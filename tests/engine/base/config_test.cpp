@@ -1,6 +1,6 @@
 // Config: typed values, overrides, and the error message of every wrong key, value and file.
 
-#include "engine/base/config.h"
+#include "engine/base/files/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // CSV files: quotes and empty lines as RFC 4180 has them, and the message of every wrong file.
-#include "engine/base/csv.h"
+#include "engine/base/files/csv.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Medians of few values, worked out by hand.
-#include "engine/base/median.h"
+#include "engine/base/numbers/median.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Compares quantiles with printed tables and with other programs.
-#include "engine/base/quantiles.h"
+#include "engine/base/numbers/quantiles.h"
 
 #include <gtest/gtest.h>
 

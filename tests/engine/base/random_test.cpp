@@ -1,5 +1,5 @@
 // Random draws depend on their key only, and have the stated distribution. Also tests Disturber.
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 
 #include <gtest/gtest.h>
 

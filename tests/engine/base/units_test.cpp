@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/base/divisors.h"
-#include "engine/base/numbers.h"
+#include "engine/base/numbers/divisors.h"
+#include "engine/base/numbers/numbers.h"
 #include "tests/message_of.h"
 
 namespace rehearse {

@@ -5,11 +5,11 @@
 
 #include <cmath>
 
-#include "engine/base/csv.h"
-#include "engine/base/data_dir.h"
+#include "engine/base/files/csv.h"
+#include "engine/base/files/data_dir.h"
 #include "engine/costs/host_lane.h"
-#include "engine/execution/dry_run.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/dry_run/dry_run.h"
+#include "engine/execution/measure/metrics.h"
 #include "engine/job/job.h"
 #include "engine/methods/strategy.h"
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/execution/fold.h"
+#include "engine/execution/dry_run/fold.h"
 #include "engine/model/launches.h"
 #include "tests/engine/rig.h"
 #include "tests/methods.h"

@@ -1,7 +1,7 @@
 // The trace file as a viewer reads it: names that group, args that tell ops apart, arrows with two
 // ends, lanes in their order, time from 0.
 
-#include "engine/execution/chrome_trace.h"
+#include "engine/execution/trace/chrome_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

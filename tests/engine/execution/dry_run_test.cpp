@@ -1,5 +1,5 @@
 // The dry run against closed forms, against itself (max-plus and events), and over seeds.
-#include "engine/execution/dry_run.h"
+#include "engine/execution/dry_run/dry_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Explanations: both views of a step sum to the step time and agree with the metrics for every
 // method, and closed forms of pipelines, all-reduces, hosts, and of what 10% more would bring.
-#include "engine/execution/explain.h"
+#include "engine/execution/explain/explain.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

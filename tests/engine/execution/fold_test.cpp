@@ -1,5 +1,5 @@
 // Folding identical ranks changes no time; a draft link neither.
-#include "engine/execution/fold.h"
+#include "engine/execution/dry_run/fold.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Metrics against brute force over recorded traces.
-#include "engine/execution/metrics.h"
+#include "engine/execution/measure/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <random>
 
 #include "engine/base/errors.h"
-#include "engine/execution/chrome_trace.h"
-#include "engine/execution/occupancy.h"
+#include "engine/execution/measure/occupancy.h"
+#include "engine/execution/trace/chrome_trace.h"
 #include "tests/engine/rig.h"
 
 namespace rehearse::execution {

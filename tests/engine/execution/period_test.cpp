@@ -1,6 +1,6 @@
 // Runs that stop at a period of their steps have the metrics of full runs: small programs with a
 // known period, all methods, and hosts that run ahead.
-#include "engine/execution/period.h"
+#include "engine/execution/measure/period.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "engine/costs/host_lane.h"
-#include "engine/execution/dry_run.h"
-#include "engine/execution/metrics.h"
+#include "engine/execution/dry_run/dry_run.h"
+#include "engine/execution/measure/metrics.h"
 #include "tests/engine/rig.h"
 #include "tests/methods.h"
 

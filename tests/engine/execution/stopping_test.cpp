@@ -1,12 +1,12 @@
 // Runs with random steps stop when the mean step time is precise enough.
-#include "engine/execution/stopping.h"
+#include "engine/execution/measure/stopping.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "engine/execution/metrics.h"
+#include "engine/execution/measure/metrics.h"
 #include "tests/engine/rig.h"
 
 namespace rehearse::execution {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "engine/base/names.h"
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "tests/engine/reference.h"
 #include "tests/message_of.h"
 

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "engine/base/names.h"
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 
 namespace rehearse::goodput {
 namespace {

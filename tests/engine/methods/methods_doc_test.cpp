@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "engine/base/data_dir.h"
+#include "engine/base/files/data_dir.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

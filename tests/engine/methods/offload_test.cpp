@@ -7,7 +7,7 @@
 
 #include "engine/base/names.h"
 #include "engine/cluster/cluster.h"
-#include "engine/execution/trace.h"
+#include "engine/execution/trace/trace.h"
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/planner/shares.h"
+#include "engine/planner/placement/shares.h"
 
 namespace rehearse::methods {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <limits>
 
-#include "engine/base/divisors.h"
+#include "engine/base/numbers/divisors.h"
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
 

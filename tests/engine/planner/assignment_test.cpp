@@ -1,6 +1,6 @@
 // Tests eq. 1 and its minimisation: values worked out by hand, and properties on random clusters.
 // Also tests co-location (colocate.h) and shares (shares.h).
-#include "engine/planner/assignment.h"
+#include "engine/planner/placement/assignment.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <numeric>
 #include <random>
 
-#include "engine/planner/colocate.h"
-#include "engine/planner/rank_grid.h"
-#include "engine/planner/shares.h"
+#include "engine/planner/placement/colocate.h"
+#include "engine/planner/placement/rank_grid.h"
+#include "engine/planner/placement/shares.h"
 
 namespace rehearse::planner {
 namespace {

@@ -1,6 +1,6 @@
 // Tests the memory check and its remedies. Each remedy is applied to the plan, compiled and linked:
 // it fits, and no change before it in the documented order fits.
-#include "engine/planner/fit.h"
+#include "engine/planner/memory/fit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <set>
 
 #include "engine/link/workspace.h"
-#include "engine/planner/remedy.h"
+#include "engine/planner/memory/remedy.h"
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
 

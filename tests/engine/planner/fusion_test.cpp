@@ -1,6 +1,6 @@
 // Which gradients share a buffer in Horovod, against ready times worked out by hand: on the test's
 // devices every kernel takes 1 us, so all layers' backwards are equally long.
-#include "engine/planner/fusion.h"
+#include "engine/planner/exchange/fusion.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "engine/methods/strategy.h"
-#include "engine/planner/evaluator.h"
+#include "engine/planner/search/evaluator.h"
 #include "tests/engine/rig.h"
 
 namespace rehearse::planner {

@@ -1,6 +1,6 @@
 // Tests stages, devices and shares of a mesh: the dynamic program against brute force, the
 // estimates against the linker and the dry run, and the gain on unlike devices.
-#include "engine/planner/placement.h"
+#include "engine/planner/placement/placement.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 
 #include "engine/base/errors.h"
 #include "engine/link/workspace.h"
-#include "engine/planner/fit.h"
-#include "engine/planner/partition.h"
-#include "engine/planner/rank_grid.h"
+#include "engine/planner/memory/fit.h"
+#include "engine/planner/placement/partition.h"
+#include "engine/planner/placement/rank_grid.h"
 #include "tests/engine/rig.h"
 
 namespace rehearse::planner {

@@ -9,8 +9,8 @@
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/adaptive.h"
+#include "engine/planner/exchange/sparsity.h"
 #include "engine/planner/planner.h"
-#include "engine/planner/sparsity.h"
 #include "engine/tensors/variance.h"
 
 namespace rehearse::planner {

@@ -14,10 +14,10 @@
 #include "engine/link/link.h"
 #include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/bounds.h"
-#include "engine/planner/candidates.h"
-#include "engine/planner/evaluator.h"
-#include "engine/planner/sensitivity.h"
+#include "engine/planner/search/bounds.h"
+#include "engine/planner/search/candidates.h"
+#include "engine/planner/search/evaluator.h"
+#include "engine/planner/search/sensitivity.h"
 #include "tests/message_of.h"
 
 namespace rehearse::planner {

@@ -13,9 +13,9 @@
 #include "engine/link/link.h"
 #include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/candidates.h"
-#include "engine/planner/fit.h"
+#include "engine/planner/memory/fit.h"
 #include "engine/planner/planner.h"
+#include "engine/planner/search/candidates.h"
 #include "tests/message_of.h"
 
 namespace rehearse::planner {

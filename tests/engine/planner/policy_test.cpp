@@ -9,7 +9,7 @@
 #include <numeric>
 #include <string>
 
-#include "engine/planner/shares.h"
+#include "engine/planner/placement/shares.h"
 
 namespace rehearse::planner {
 namespace {

@@ -1,6 +1,6 @@
 // The order in which partitions go to servers, where it is known without the queue: on a network
 // that is much slower or much faster than backward, and by a replay of the rule.
-#include "engine/planner/push_order.h"
+#include "engine/planner/exchange/push_order.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "engine/methods/lowering/partitions.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/evaluator.h"
-#include "engine/planner/fusion.h"
+#include "engine/planner/exchange/fusion.h"
+#include "engine/planner/search/evaluator.h"
 #include "tests/engine/rig.h"
 
 namespace rehearse::planner {

@@ -1,6 +1,6 @@
 // Tests eq. 3 and 4 of Sun 2026 against values worked out by hand, and the choice of exchanges
 // against the bytes that they send.
-#include "engine/planner/sparsity.h"
+#include "engine/planner/exchange/sparsity.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "engine/base/random.h"
+#include "engine/base/numbers/random.h"
 #include "engine/secure/client.h"
 #include "engine/secure/server.h"
 

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/base/data_dir.h"
+#include "engine/base/files/data_dir.h"
 #include "engine/methods/strategy.h"
 #include "models/block.h"
 #include "runtime/checkpoints/safetensors.h"

@@ -11,8 +11,8 @@
 
 #include "engine/base/errors.h"
 #include "runtime/communication/network.h"
-#include "runtime/control/handshake.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/net/handshake.h"
+#include "runtime/control/net/socket.h"
 #include "runtime/control/supervisor.h"
 #include "tests/runtime/comm_ranks.h"
 

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "runtime/control/environment.h"
+#include "runtime/control/launch/environment.h"
 #include "tests/message_of.h"
 
 namespace rehearse::runtime {

@@ -17,9 +17,9 @@
 
 #include "engine/base/errors.h"
 #include "runtime/control/control.h"
-#include "runtime/control/door.h"
-#include "runtime/control/frame.h"
-#include "runtime/control/handshake.h"
+#include "runtime/control/net/door.h"
+#include "runtime/control/net/frame.h"
+#include "runtime/control/net/handshake.h"
 #include "tests/runtime/comm_ranks.h"
 
 namespace rehearse::runtime {

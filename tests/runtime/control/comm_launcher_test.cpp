@@ -18,8 +18,8 @@
 #include <thread>
 
 #include "engine/base/errors.h"
-#include "runtime/control/launcher.h"
-#include "runtime/control/socket.h"
+#include "runtime/control/launch/launcher.h"
+#include "runtime/control/net/socket.h"
 
 namespace rehearse::runtime {
 namespace {

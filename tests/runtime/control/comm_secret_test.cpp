@@ -11,9 +11,9 @@
 
 #include "engine/base/errors.h"
 #include "runtime/control/control.h"
-#include "runtime/control/environment.h"
-#include "runtime/control/interfaces.h"
-#include "runtime/control/secret.h"
+#include "runtime/control/launch/environment.h"
+#include "runtime/control/net/interfaces.h"
+#include "runtime/control/net/secret.h"
 #include "tests/message_of.h"
 #include "tests/runtime/comm_ranks.h"
 #include "tests/runtime/scratch.h"

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "engine/base/errors.h"
-#include "runtime/control/stream.h"
+#include "runtime/control/net/stream.h"
 
 namespace rehearse::runtime {
 namespace {

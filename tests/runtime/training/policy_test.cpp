@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "engine/base/errors.h"
-#include "engine/base/median.h"
+#include "engine/base/numbers/median.h"
 #include "engine/methods/strategy.h"
 #include "runtime/checkpoints/manifest.h"
 #include "runtime/checkpoints/run_folder.h"

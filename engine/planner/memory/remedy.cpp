@@ -1,0 +1,292 @@
+#include "engine/planner/memory/remedy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "engine/base/numbers/divisors.h"
+#include "engine/link/workspace.h"
+#include "engine/methods/strategy.h"
+#include "engine/planner/memory/fit.h"
+#include "engine/planner/search/bounds.h"
+
+namespace rehearse::planner {
+namespace {
+
+Trial with_micro_batches(Trial trial, int micro_batches) {
+  trial.plan.schedule.micro_batches = micro_batches;
+  trial.changes.push_back(fmt::format("method.micro_batches={}", micro_batches));
+  return trial;
+}
+Trial with_recompute(Trial trial) {
+  trial.plan.schedule.recompute = true;
+  trial.changes.emplace_back("method.recompute=true");
+  return trial;
+}
+
+/// The same plan at each higher ZeRO level that the method supports.
+std::vector<Trial> with_zero(const Trial& trial) {
+  std::vector<Trial> out;
+  const methods::Strategy& strategy = methods::strategy_named(trial.plan.method);
+  for (int zero = trial.plan.exchange.sharding.zero + 1; zero <= strategy.combines.max_zero;
+       ++zero) {
+    Trial next = trial;
+    next.plan.exchange.sharding.zero = zero;
+    if (strategy.at_zero != nullptr) {
+      next.plan.method = strategy.at_zero(zero);
+      next.changes.push_back("method.name=" + next.plan.method);
+    } else {
+      next.changes.push_back(fmt::format("method.zero={}", zero));
+    }
+    out.push_back(std::move(next));
+  }
+  return out;
+}
+
+/// Whether the plan has few enough passes to be compiled in a search.
+bool small_enough(const plan::Plan& plan, const plan::Plan& start, const model::ModelSpec& model) {
+  return passes_of(plan, model) <= std::max(most_tried_passes, passes_of(start, model));
+}
+
+/// The larger numbers of micro-batches that divide a replica's samples.
+std::vector<int> more_micro_batches(const plan::Plan& plan, const plan::Plan& start,
+                                    const model::ModelSpec& model) {
+  std::vector<int> out;
+  for (const int m : divisors(plan.schedule.global_batch / plan.mesh.dp)) {
+    plan::Plan next = plan;
+    next.schedule.micro_batches = m;
+    if (m > plan.schedule.micro_batches && small_enough(next, start, model)) out.push_back(m);
+  }
+  return out;
+}
+
+/// More micro-batches, recomputation, higher ZeRO levels, then their combinations.
+std::vector<Trial> on_this_mesh(const Trial& start, const model::ModelSpec& model) {
+  std::vector<Trial> out;
+  const std::vector<int> more = more_micro_batches(start.plan, start.plan, model);
+  for (int m : more) out.push_back(with_micro_batches(start, m));
+  if (!start.plan.schedule.recompute) out.push_back(with_recompute(start));
+  const std::vector<Trial> sharded = with_zero(start);
+  out.insert(out.end(), sharded.begin(), sharded.end());
+  if (!more.empty()) {
+    if (!start.plan.schedule.recompute)
+      out.push_back(with_recompute(with_micro_batches(start, more.back())));
+    for (const Trial& s : sharded) out.push_back(with_micro_batches(s, more.back()));
+  }
+  for (const Trial& s : sharded) {
+    Trial all = more.empty() ? s : with_micro_batches(s, more.back());
+    out.push_back(all.plan.schedule.recompute ? all : with_recompute(all));
+  }
+  return out;
+}
+
+Trial with_offload(Trial trial) {
+  trial.plan.exchange.offload = plan::Offload::optimizer;
+  trial.changes.emplace_back("method.offload=optimizer");
+  return trial;
+}
+Trial with_sequence_parallel(Trial trial) {
+  trial.plan.mesh.sequence_parallel = true;
+  trial.changes.emplace_back("method.sequence_parallel=true");
+  return trial;
+}
+
+using Change = std::function<Trial(Trial)>;
+/// All that saves memory on the mesh of the trial, each as far as it goes; what disturbs least to
+/// do without comes first.
+std::vector<Change> savings(const Trial& on, const plan::Plan& start, const model::ModelSpec& model,
+                            const cluster::Cluster& cluster) {
+  std::vector<Change> out;
+  const methods::Combines& can = methods::strategy_named(on.plan.method).combines;
+  if (can.recompute && !on.plan.schedule.recompute) out.emplace_back(with_recompute);
+  if (on.plan.mesh.tp > 1 && !on.plan.mesh.sequence_parallel)
+    out.emplace_back(with_sequence_parallel);
+  if (!with_zero(on).empty())
+    out.emplace_back([](const Trial& trial) { return with_zero(trial).back(); });
+  if (const auto more = more_micro_batches(on.plan, start, model); !more.empty())
+    out.emplace_back(
+        [most = more.back()](Trial trial) { return with_micro_batches(std::move(trial), most); });
+  if (can.offload && on.plan.exchange.offload == plan::Offload::none && can_offload(cluster))
+    out.emplace_back(with_offload);
+  return out;
+}
+
+/// Meshes with less data parallelism and more tensor and pipeline parallelism, with as many
+/// micro-batches as possible.
+std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& model) {
+  std::vector<Trial> out;
+  const plan::Plan& plan = start.plan;
+  const int world = plan.mesh.pp * plan.mesh.dp * plan.mesh.tp;
+  for (int ways = 2; ways <= world / (plan.mesh.pp * plan.mesh.tp); ways *= 2)
+    for (int tp = ways; tp >= 1; tp /= 2) {
+      Trial next = start;
+      next.plan.mesh.tp = plan.mesh.tp * tp;
+      next.plan.mesh.pp = plan.mesh.pp * (ways / tp);
+      if (world % (next.plan.mesh.tp * next.plan.mesh.pp) != 0) continue;
+      next.plan.mesh.dp = world / (next.plan.mesh.tp * next.plan.mesh.pp);
+      next.plan.placement.stages.clear();
+      const methods::Strategy& strategy = methods::strategy_named(plan.method);
+      if ((next.plan.mesh.pp > 1 && !strategy.combines.pp) ||
+          (next.plan.mesh.tp > 1 && !strategy.combines.tp)) {
+        if (strategy.with_model_parallelism == nullptr) continue;
+        next.plan.method = strategy.with_model_parallelism;
+        next.plan.exchange.sharding.zero = 0;
+        next.changes.push_back("method.name=" + next.plan.method);
+      }
+      next.changes.push_back(fmt::format("method.pp={}", next.plan.mesh.pp));
+      next.changes.push_back(fmt::format("method.dp={}", next.plan.mesh.dp));
+      next.changes.push_back(fmt::format("method.tp={}", next.plan.mesh.tp));
+      if (next.plan.schedule.global_batch % next.plan.mesh.dp != 0) continue;
+      next.plan.schedule.micro_batches = 0;  // so that more_micro_batches lists all numbers
+      const std::vector<int> numbers = more_micro_batches(next.plan, start.plan, model);
+      if (numbers.empty()) continue;
+      next = with_micro_batches(next, numbers.back());
+      out.push_back(next);
+    }
+  return out;
+}
+
+class RemedySearch {
+ public:
+  RemedySearch(const Trial& start, const model::ModelSpec& model, const cluster::Cluster& cluster,
+               bool keep_method)
+      : start_(start),
+        plan_(start.plan),
+        model_(model),
+        cluster_(cluster),
+        keep_method_(keep_method),
+        bounds_(model, cluster, nullptr) {}
+
+  std::optional<Remedy> run() {
+    left_ = most_remedies - 2 * (for_smaller_batches + for_all_together) - for_other_meshes;
+    if (!start_.changes.empty())
+      if (auto remedy = try_out(start_)) return remedy;
+    for (const Trial& trial : on_this_mesh(start_, model_))
+      if (auto remedy = try_out(trial)) return remedy;
+    left_ += for_all_together;
+    if (auto remedy = together(start_)) return remedy;
+    left_ += for_other_meshes;
+    const std::vector<Trial> meshes = on_other_meshes(start_, model_);
+    for (const Trial& mesh : meshes) {
+      if (auto remedy = try_out(mesh)) return remedy;
+      if (mesh.plan.schedule.recompute) continue;
+      if (auto remedy = try_out(with_recompute(mesh))) return remedy;
+    }
+    left_ += for_all_together;
+    for (const Trial& mesh : meshes)
+      if (auto remedy = together(mesh)) return remedy;
+    return smaller_batch();
+  }
+
+ private:
+  static constexpr int for_smaller_batches = 2, for_other_meshes = 2, for_all_together = 6;
+
+  /// Whether the plan is valid and its lower bound of memory fits.
+  bool open(const plan::Plan& plan) {
+    const auto ready = unless_refused([&] { return methods::prepare(plan, model_); });
+    // The bound does not include the memory of parameter servers.
+    return ready && small_enough(*ready, plan_, model_) &&
+           (ready->mesh.servers > 0 || bounds_.memory(*ready).share <= 1);
+  }
+
+  /// Compiles and links the trial; none: it does not fit.
+  std::optional<Remedy> try_out(const Trial& trial) {
+    if (keep_method_ && trial.plan.method != plan_.method) return std::nullopt;
+    if (left_ == 0 || !open(trial.plan)) return std::nullopt;
+    --left_;
+    const auto program = unless_refused([&] { return methods::compile(trial.plan, model_); });
+    if (!program) return std::nullopt;
+    Remedy remedy{trial.changes, 0};
+    const link::LinkedProgram linked = link::link(*program, model_);
+    if (short_host(linked, cluster_, trial.plan)) return std::nullopt;
+    for (const DeviceNeed& n :
+         device_needs(linked, cluster_, trial.plan.placement.rank_to_device)) {
+      if (!n.fits()) return std::nullopt;
+      remedy.need = std::max(remedy.need, n.need);
+    }
+    return remedy;
+  }
+
+  /// All savings of a mesh at once, then without those that are not needed.
+  std::optional<Remedy> together(const Trial& on) {
+    std::vector<Change> changes;
+    for (Change& change : savings(on, plan_, model_, cluster_)) {
+      const Trial tried = change(on);
+      if (keep_method_ && tried.plan.method != plan_.method) continue;
+      if (unless_refused([&] { methods::prepare(tried.plan, model_); }))
+        changes.push_back(std::move(change));
+    }
+    const auto with = [&](const std::vector<Change>& chosen) {
+      Trial trial = on;
+      for (const Change& change : chosen) trial = change(std::move(trial));
+      return trial;
+    };
+    std::optional<Remedy> best = try_out(with(changes));
+    for (std::size_t i = 0; best && i < changes.size();) {
+      std::vector<Change> fewer = changes;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+      if (auto remedy = try_out(with(fewer))) {
+        best = std::move(remedy);
+        changes = std::move(fewer);
+      } else {
+        ++i;
+      }
+    }
+    return best;
+  }
+
+  /// A smaller batch, first with as many micro-batches as a search can compile, then with the
+  /// plan's number.
+  std::optional<Remedy> smaller_batch() {
+    if (!plan_.schedule.shares.empty()) return std::nullopt;
+    plan::Plan one = plan_;
+    one.schedule.micro_batches = 1;
+    const auto most = std::min<std::int64_t>(plan_.schedule.global_batch / plan_.mesh.dp,
+                                             most_tried_passes / passes_of(one, model_));
+    if (most > plan_.schedule.micro_batches)
+      if (auto remedy = smaller_batch(static_cast<int>(most))) return remedy;
+    return smaller_batch(plan_.schedule.micro_batches);
+  }
+
+  /// Fewer samples per micro-batch. Starts with the most samples that the memory bound allows,
+  /// found by bisection; each further trial has a quarter fewer.
+  std::optional<Remedy> smaller_batch(int micro_batches) {
+    left_ = for_smaller_batches;
+    const int at_once = plan_.mesh.dp * micro_batches;
+    const auto with = [&](int samples) {
+      Trial trial = with_micro_batches(start_, micro_batches);
+      trial.plan.schedule.global_batch = at_once * samples;
+      trial.changes.push_back(
+          fmt::format("train.global_batch={}", trial.plan.schedule.global_batch));
+      return trial;
+    };
+    int fits = 0,
+        beyond = plan_.schedule.global_batch / at_once + 1;  // memory grows with the samples
+    while (beyond - fits > 1) {
+      const int middle = fits + (beyond - fits) / 2;
+      (open(with(middle).plan) ? fits : beyond) = middle;
+    }
+    if (at_once * fits == plan_.schedule.global_batch) --fits;
+    for (; fits > 0; fits -= (fits + 3) / 4)
+      if (auto remedy = try_out(with(fits))) return remedy;
+    return std::nullopt;
+  }
+
+  const Trial& start_;
+  const plan::Plan& plan_;
+  const model::ModelSpec& model_;
+  const cluster::Cluster& cluster_;
+  bool keep_method_;
+  Bounds bounds_;
+  int left_ = 0;  // number of programs that may still be compiled
+};
+
+}  // namespace
+
+std::optional<Remedy> find_remedy(const Trial& start, const model::ModelSpec& model,
+                                  const cluster::Cluster& cluster, bool keep_method) {
+  return RemedySearch(start, model, cluster, keep_method).run();
+}
+
+}  // namespace rehearse::planner

@@ -1,0 +1,133 @@
+#include "engine/planner/placement/shares.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <queue>
+#include <utility>
+#include <variant>
+
+#include "engine/costs/costs.h"
+#include "engine/link/link.h"
+#include "engine/methods/lowering/stage.h"
+#include "engine/methods/strategy.h"
+#include "engine/tensors/tensor_map.h"
+
+namespace rehearse::planner {
+
+std::vector<int> apportion(std::span<const double> weights, int total) {
+  const std::size_t n = weights.size();
+  assert(n > 0 && total >= static_cast<int>(n));
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<double> quota(n);
+  std::vector<int> out(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    quota[i] = weights[i] / sum * total;
+    // The tolerance keeps integers from being rounded down.
+    out[i] = std::max(1, static_cast<int>(std::floor(quota[i] + 1e-9)));
+  }
+  const auto owed = [&](std::size_t i) { return quota[i] - out[i]; };
+  int given = std::accumulate(out.begin(), out.end(), 0);
+  for (; given < total; ++given) {
+    std::size_t most = 0;
+    for (std::size_t i = 1; i < n; ++i)
+      if (owed(i) > owed(most) + 1e-9) most = i;
+    ++out[most];
+  }
+  for (; given > total; --given) {  // the minimum of one sample raised some shares
+    std::size_t least = n;
+    for (std::size_t i = 0; i < n; ++i)
+      if (out[i] > 1 && (least == n || owed(i) < owed(least) - 1e-9)) least = i;
+    --out[least];
+  }
+  return out;
+}
+
+std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total) {
+  std::vector<int> shares(seconds_per_sample.size(), 1);
+  using Next = std::pair<double, std::size_t>;  // seconds with one more sample, replica
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
+  for (std::size_t i = 0; i < shares.size(); ++i) queue.emplace(2 * seconds_per_sample[i], i);
+  for (int left = total - static_cast<int>(shares.size()); left > 0; --left) {
+    const std::size_t i = queue.top().second;
+    queue.pop();
+    ++shares[i];
+    queue.emplace((shares[i] + 1) * seconds_per_sample[i], i);
+  }
+  return shares;
+}
+
+std::vector<double> by_replica(const plan::Plan& plan, std::span<const double> seconds) {
+  const program::Program mesh = methods::make_mesh(plan);
+  std::vector<double> out(static_cast<std::size_t>(plan.mesh.dp));
+  for (Id rank = 0; rank < seconds.size(); ++rank) {
+    if (seconds[rank] == 0) continue;
+    const int replica = tensors::place_of(mesh, data_axes(mesh), rank).index;
+    double& slowest = out[static_cast<std::size_t>(replica)];
+    slowest = std::max(slowest, seconds[rank]);
+  }
+  return out;
+}
+
+std::vector<int> unless_equal(std::vector<int> shares) {
+  if (std::ranges::count(shares, shares.front()) == std::ssize(shares)) shares.clear();
+  return shares;
+}
+
+Balance balance(const plan::Plan& plan, std::span<const double> busy) {
+  std::vector<double> seconds = by_replica(plan, busy);
+  Balance out{.slowest_now_s = std::ranges::max(seconds)};
+  for (int i = 0; i < plan.mesh.dp; ++i) seconds[static_cast<std::size_t>(i)] /= plan.samples(i);
+  out.shares = shares_of(seconds, plan.schedule.global_batch / plan.schedule.micro_batches);
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    out.slowest_balanced_s = std::max(out.slowest_balanced_s, seconds[i] * out.shares[i]);
+  return out;
+}
+
+namespace {
+
+/// By rank: seconds that its passes of a step take, by the prices of the dry run.
+std::vector<double> busy_ranks(const job::Job& job, const costs::Profile* profile) {
+  const plan::Plan& plan = job.plan;
+  const link::OrderedProgram linked = link::order(methods::compile(plan, job.model));
+  const std::size_t ranks = plan.placement.rank_to_device.size();
+  const std::vector<double> pace = rank_slowdowns(job.disturb, ranks);
+  const costs::Costs costs(linked, job.model, job.cluster,
+                           {.rank_to_device = plan.placement.rank_to_device,
+                            .optimizer = plan.optimizer,
+                            .profile = profile,
+                            .pace = pace});
+  std::vector<double> out(ranks);
+  for (Id r = 0; r < linked.program.roles.size(); ++r) {
+    const program::Role& role = linked.program.roles[r];
+    for (Id o = 0; o < role.ops.size(); ++o)
+      if (std::holds_alternative<program::Compute>(role.ops[o].work))
+        for (Id place = 0; place < role.ranks.size(); ++place)
+          out[role.ranks[place]] += costs.seconds(r, o, place);
+  }
+  return out;
+}
+
+}  // namespace
+
+job::Job with_shares(job::Job job, const costs::Profile* profile) {
+  if (job.shares != job::Shares::speed || !job.plan_file.empty() || job.plan.mesh.dp == 1)
+    return job;
+  constexpr int rounds = 4;  // a sample takes longer in a small batch than in a large one
+  std::vector<int>& shares = job.plan.schedule.shares;
+  std::vector<int> best;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < rounds; ++round) {
+    Balance found = balance(job.plan, busy_ranks(job, profile));
+    if (found.slowest_now_s >= shortest) break;
+    shortest = found.slowest_now_s;
+    best = std::exchange(shares, std::move(found.shares));
+  }
+  shares = unless_equal(std::move(best));
+  return job;
+}
+
+}  // namespace rehearse::planner

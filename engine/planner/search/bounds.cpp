@@ -1,0 +1,258 @@
+#include "engine/planner/search/bounds.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "engine/methods/strategy.h"
+#include "engine/planner/placement/rank_grid.h"
+
+namespace rehearse::planner {
+namespace {
+
+model::TensorSplit split_of(const plan::Plan& plan) {
+  return model::TensorSplit(plan.mesh.tp, plan.mesh.sequence_parallel).in_fp8(plan.fp8);
+}
+
+}  // namespace
+
+Bounds::Bounds(const model::ModelSpec& model, const cluster::Cluster& cluster,
+               const costs::Profile* profile, std::span<const double> slow,
+               std::span<const double> pace)
+    : model_(model),
+      cluster_(cluster),
+      local_(model, profile),
+      pace_(pace.begin(), pace.end()),
+      network_known_(profile == nullptr || profile->collectives.empty()),
+      prices_(cluster, slow) {}
+
+double Bounds::seconds(const plan::Plan& plan) {
+  // With shared cores there is no bound: ranks slow each other down, or run faster than measured.
+  if (cluster_.shared_cores() > 0) return 0;
+  double most = 0;
+  for (const Replica& replica : mesh_of(plan).replicas)
+    most = std::max(most, compute_seconds(plan, replica, network_known_));
+  if (plan.mesh.dp > 1 && plan.exchange.sparse.layers.empty() && network_known_)
+    for (int s = 0; s < plan.mesh.pp; ++s) most = std::max(most, network_seconds(plan, s));
+  return most * (1 - 1e-6);  // tolerance for rounding
+}
+
+double Bounds::local_seconds(const plan::Plan& plan) {
+  if (cluster_.shared_cores() > 0) return 0;
+  double most = 0;
+  for (const Replica& replica : mesh_of(plan).replicas)
+    most = std::max(most, compute_seconds(plan, replica, false));
+  return most * (1 - 1e-6);
+}
+
+const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
+  std::vector<int> shape{plan.mesh.pp, plan.mesh.tp, plan.samples()};
+  shape.insert(shape.end(), plan.schedule.shares.begin(), plan.schedule.shares.end());
+  const int divided = plan.exchange.group();
+  if (mesh_.shape == shape && mesh_.group == divided && mesh_.order == plan.mesh.order &&
+      mesh_.devices == plan.placement.rank_to_device)
+    return mesh_;
+  MeshGroups mesh{.shape = std::move(shape),
+                  .group = divided,
+                  .order = plan.mesh.order,
+                  .devices = plan.placement.rank_to_device};
+  const RankGrid at(plan);
+  std::set<std::pair<int, std::vector<std::vector<PacedKind>>>> seen;
+  for (int d = 0; d < plan.mesh.dp; ++d) {
+    Replica replica{.samples = plan.samples(d)};
+    std::vector<std::vector<Id>> groups;
+    for (int s = 0; s < plan.mesh.pp; ++s) {
+      std::set<PacedKind> kinds;
+      auto& group = groups.emplace_back();
+      for (int t = 0; t < plan.mesh.tp; ++t) {
+        const Id rank = at.rank(s, d, t);
+        group.push_back(plan.placement.rank_to_device[rank]);
+        kinds.emplace(cluster_.devices()[group.back()].kind, pace_.empty() ? 1 : pace_[rank]);
+      }
+      replica.kinds.emplace_back(kinds.begin(), kinds.end());
+    }
+    if (!seen.insert({replica.samples, replica.kinds}).second) continue;
+    for (const auto& group : groups) replica.tensor_groups.push_back(prices_.groups({group}, {0}));
+    mesh.replicas.push_back(std::move(replica));
+  }
+  for (int s = 0; s < plan.mesh.pp; ++s) {
+    std::vector<std::vector<Id>> groups;
+    for (int t = 0; t < plan.mesh.tp; ++t) {
+      auto& group = groups.emplace_back();
+      for (int d = 0; d < plan.mesh.dp; ++d)
+        group.push_back(plan.placement.rank_to_device[at.rank(s, d, t)]);
+    }
+    const auto priced = [&](const std::vector<std::vector<Id>>& of) {
+      return prices_.groups(of, std::vector<int>(of.size(), 0));
+    };
+    mesh.data_groups.push_back(priced(groups));
+    if (divided == 0) continue;
+    std::vector<std::vector<Id>> parts;
+    for (const auto& group : groups)
+      for (auto from = group.begin(); from < group.end(); from += divided)
+        parts.emplace_back(from, from + divided);
+    mesh.shard_groups.push_back(priced(parts));
+  }
+  return mesh_ = std::move(mesh);
+}
+
+const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan& plan,
+                                          bool recompute) {
+  auto [it, fresh] =
+      passes_.try_emplace({kind, samples, plan.mesh.tp, plan.mesh.sequence_parallel, recompute});
+  if (!fresh) return it->second;
+  const cluster::DeviceKind& device = cluster_.kinds()[kind];
+  it->second = {0};
+  for (Id s = 0; s < model_.segments.size(); ++s) {
+    double seconds = 0;
+    for (const program::Pass pass :
+         {program::Pass::forward, program::Pass::backward, program::Pass::recompute})
+      if (pass != program::Pass::recompute || recompute)
+        seconds += local_.pass(device, s, pass, samples, split_of(plan), plan.precision).seconds;
+    it->second.push_back(it->second.back() + seconds);
+  }
+  return it->second;
+}
+
+double Bounds::fastest(Id group, program::Move move, std::int64_t elements, program::DType wire) {
+  const program::Algorithm algorithm = prices_.fastest(group, move, elements, wire);
+  const auto seconds = prices_.seconds(group, move, algorithm, elements, wire);
+  return *std::min_element(seconds.begin(), seconds.end());
+}
+
+Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, int stage,
+                                std::size_t chunk, bool recompute, bool network) {
+  const auto& segments = plan.placement.stages[chunk];
+  Work work{.segments = static_cast<int>(segments.size())};
+  double without = 0;  // seconds without recomputation
+  for (const auto& [kind, pace] : replica.kinds[static_cast<std::size_t>(stage)]) {
+    const auto longest = [&, kind = kind, pace = pace](double& most, bool again) {
+      const auto& sums = passes(kind, replica.samples, plan, again);
+      most = std::max(most, pace * (sums[segments.back() + 1] - sums[segments.front()]));
+    };
+    longest(work.seconds, recompute);
+    longest(without, false);
+  }
+  if (plan.mesh.tp == 1 || segments.size() < 2 || !network) return work;
+  const Id group = replica.tensor_groups[static_cast<std::size_t>(stage)];
+  const std::int64_t elements = std::int64_t{replica.samples} * model_.seq_len * model_.hidden;
+  const double one = plan.mesh.sequence_parallel
+                         ? fastest(group, program::Move::reduce_scatter, elements, plan.precision) +
+                               fastest(group, program::Move::all_gather, elements, plan.precision)
+                         : fastest(group, program::Move::all_reduce, elements, plan.precision);
+  const double sums = (work.segments - 1) * one;
+  // Collectives of backward overlap with recomputation, which waits for none of them.
+  work.seconds += sums + std::max(0.0, sums - (work.seconds - without));
+  return work;
+}
+
+double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, bool network) {
+  const bool overlaps = methods::strategy_named(plan.method).order(plan, model_).halved != nullptr;
+  double most = 0, down = 0;
+  for (int s = 0; s < plan.mesh.pp; ++s) {
+    double all = 0, first = 0;
+    for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
+         c += static_cast<std::size_t>(plan.mesh.pp)) {
+      all += chunk_work(plan, replica, s, c, recomputes_all(plan), network).seconds;
+      // Without recomputation: it may run before the gradient arrives.
+      if (c == static_cast<std::size_t>(s))
+        first = chunk_work(plan, replica, s, c, false, network).seconds;
+    }
+    most = std::max(most, down + plan.schedule.micro_batches * all);
+    if (!overlaps) down += first;
+  }
+  return most;
+}
+
+const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
+  if (pp_ == plan.mesh.pp && tp_ == plan.mesh.tp && stages_ == plan.placement.stages)
+    return elements_;
+  pp_ = plan.mesh.pp, tp_ = plan.mesh.tp, stages_ = plan.placement.stages;
+  elements_.clear();
+  for (int stage = 0; stage < plan.mesh.pp; ++stage) {
+    std::set<Id> groups;
+    for (auto c = static_cast<std::size_t>(stage); c < plan.placement.stages.size();
+         c += static_cast<std::size_t>(plan.mesh.pp))
+      for (const Id s : plan.placement.stages[c])
+        groups.insert(model_.segments[s].groups.begin(), model_.segments[s].groups.end());
+    auto& sum = elements_.emplace_back(0);
+    for (const Id g : groups) sum += elements_of(model_.groups[g], plan.mesh.tp);
+  }
+  return elements_;
+}
+
+double Bounds::network_seconds(const plan::Plan& plan, int stage) {
+  const MeshGroups& mesh = mesh_of(plan);
+  const auto at = static_cast<std::size_t>(stage);
+  const Id group =
+      plan.exchange.sharding.shard_group > 0 ? mesh.shard_groups[at] : mesh.data_groups[at];
+  const std::int64_t elements = this->elements(plan)[at];
+  switch (plan.exchange.sharding.zero) {
+    case 0:
+      return fastest(group, program::Move::all_reduce, elements, plan.gradient_type());
+    case 3: {
+      const auto gather = [&](Id of) {
+        return fastest(of, program::Move::all_gather, elements, plan.precision);
+      };
+      if (plan.exchange.sharding.keep_gathered) return gather(group);
+      const Id backward = plan.exchange.sharding.reshard_group > 0 ? mesh.shard_groups[at] : group;
+      return plan.schedule.micro_batches * (gather(group) + gather(backward));
+    }
+    default:
+      return (plan.shards_gradients() ? plan.schedule.micro_batches : 1) *
+             fastest(group, program::Move::reduce_scatter, elements, plan.gradient_type());
+  }
+}
+
+const std::vector<double>& Bounds::saved(int samples, const plan::Plan& plan) {
+  auto [it, fresh] = saved_.try_emplace(
+      {samples, plan.mesh.tp, plan.mesh.sequence_parallel, plan.schedule.recompute});
+  if (!fresh) return it->second;
+  it->second = {0};
+  const bool by_layers = plan.schedule.recompute_unit == plan::RecomputeUnit::layer;
+  const auto boundary = static_cast<double>(std::int64_t{samples} * model_.seq_len * model_.hidden *
+                                            size_of(plan.precision));
+  for (Id s = 0; s < model_.segments.size(); ++s) {
+    // With recomputation only the segment's input is kept; 1/tp of it, as with sequence
+    // parallelism, so that this is a lower bound.
+    const double kept =
+        plan.schedule.recompute
+            ? (s == 0 || (by_layers && model_.segments[s].kind == model::SegmentKind::mlp)
+                   ? 0
+                   : boundary / plan.mesh.tp)
+            : static_cast<double>(saved_bytes(model_, s, samples, split_of(plan), plan.precision));
+    it->second.push_back(it->second.back() + kept);
+  }
+  return it->second;
+}
+
+MemoryNeed Bounds::memory(const plan::Plan& plan) {
+  MemoryNeed most;
+  const methods::PassOrder order = methods::strategy_named(plan.method).order(plan, model_);
+  const double element = static_cast<double>(size_of(plan.precision)), shards = plan.shards();
+  const double optimizer = optimizer_bytes(plan);
+  const double each =
+      element / (plan.exchange.sharding.zero >= 3 ? shards : 1) +
+      (plan.keeps_gradients() ? static_cast<double>(size_of(plan.gradient_type())) : 0) /
+          (plan.shards_gradients() ? shards : 1) +
+      optimizer / (plan.exchange.sharding.zero >= 1 ? shards : 1);
+  for (int s = 0; s < plan.mesh.pp; ++s) {
+    const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
+    for (const Replica& replica : mesh_of(plan).replicas) {
+      const auto& sums = saved(replica.samples, plan);
+      const int alive =
+          order.in_flight(plan, s) - (order.halved != nullptr ? order.halved(plan, s) : 0);
+      double least = std::numeric_limits<double>::infinity();
+      for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
+           c += static_cast<std::size_t>(plan.mesh.pp))
+        least = std::min(least, sums[plan.placement.stages[c].back() + 1] -
+                                    sums[plan.placement.stages[c].front()]);
+      const double bytes = states + alive * least;
+      for (const auto& [kind, pace] : replica.kinds[static_cast<std::size_t>(s)])
+        add_need(most, bytes, cluster_.kinds()[kind]);
+    }
+  }
+  return most;
+}
+
+}  // namespace rehearse::planner

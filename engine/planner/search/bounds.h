@@ -1,0 +1,104 @@
+// Lower bounds of a plan's step time and memory, computed without compiling the plan. A search uses
+// them to skip plans that cannot win or fit. The dry run and the linker never find less
+// (tests/engine/planner/planner_test.cpp compares them over whole searches).
+//
+// The time bound is the larger of two:
+//
+// - Compute: stage s does the forward and backward of M micro-batches, with the tensor-parallel
+//   collectives between its segments. The stages before it do the first forward before that, and
+//   the last backward after that. Example for s = 2 and M micro-batches:
+//
+//       stage 0   F                           B
+//       stage 1     F                       B         F + F + M x (work of stage 2) + B + B
+//       stage 2       [ M x its own work ]
+//
+//   Where backwards are halved, steps overlap: only the M micro-batches of a stage count.
+//
+// - Network: a channel runs one collective at a time. So a step takes at least as long as the
+//   collectives of a stage with all its gradients (ZeRO-3: weights) in one piece.
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "engine/costs/collective_prices.h"
+#include "engine/costs/local_prices.h"
+#include "engine/costs/profile.h"
+#include "engine/plan/plan.h"
+#include "engine/planner/search/evaluator.h"
+
+namespace rehearse::planner {
+
+class Bounds {
+ public:
+  /// `slow`: by link, `pace`: by rank, how many times as long it takes (see costs::Costs; empty:
+  /// 1). `model`, `cluster` and `profile` must outlive this object.
+  Bounds(const model::ModelSpec& model, const cluster::Cluster& cluster,
+         const costs::Profile* profile, std::span<const double> slow = {},
+         std::span<const double> pace = {});
+
+  /// Lower bound of seconds per step. All plans here must be prepared (methods::prepare).
+  double seconds(const plan::Plan& plan);
+  /// A faster and weaker lower bound: local work only, no collectives.
+  double local_seconds(const plan::Plan& plan);
+  /// Lower bound of the memory of the fullest device.
+  MemoryNeed memory(const plan::Plan& plan);
+
+ private:
+  /// A kind of device, and the pace of a rank on it.
+  using PacedKind = std::pair<Id, double>;
+  /// One of several equal replicas: same kinds of devices, same pace, same number of samples.
+  /// `kinds` and `tensor_groups` (into CollectivePrices) are by stage.
+  struct Replica {
+    int samples = 0;
+    std::vector<std::vector<PacedKind>> kinds = {};
+    std::vector<Id> tensor_groups = {};
+  };
+  /// Groups of one mesh. `shape` (pp, tp, samples, shares), `group`, `order` and `devices` identify
+  /// it.
+  struct MeshGroups {
+    std::vector<int> shape = {};
+    int group = 0;  // plan::Exchange::group()
+    std::string order = {};
+    std::vector<Id> devices = {};
+    std::vector<Replica> replicas = {};
+    std::vector<Id> data_groups = {};   // by stage: all of its data-parallel groups
+    std::vector<Id> shard_groups = {};  // the same, divided into groups of `group` ranks
+  };
+  struct Work {
+    double seconds = 0;  // all passes over one micro-batch
+    int segments = 0;
+  };
+  /// Keeps the last mesh, because the candidates of one mesh follow each other.
+  const MeshGroups& mesh_of(const plan::Plan& plan);
+  /// By stage: parameter elements per rank. Keeps the last answer.
+  const std::vector<std::int64_t>& elements(const plan::Plan& plan);
+  double compute_seconds(const plan::Plan& plan, const Replica& replica, bool network);
+  double network_seconds(const plan::Plan& plan, int stage);
+  Work chunk_work(const plan::Plan& plan, const Replica& replica, int stage, std::size_t chunk,
+                  bool recompute, bool network);
+  /// Running sums over segments; entry s is the sum of the segments before s. Seconds of all
+  /// passes, and bytes of saved activations.
+  const std::vector<double>& passes(Id kind, int samples, const plan::Plan& plan, bool recompute);
+  const std::vector<double>& saved(int samples, const plan::Plan& plan);
+  /// Seconds of the collective with its fastest algorithm.
+  double fastest(Id group, program::Move move, std::int64_t elements, program::DType wire);
+
+  const model::ModelSpec& model_;
+  const cluster::Cluster& cluster_;
+  costs::LocalPrices local_;
+  std::vector<double> pace_;
+  bool network_known_;  // prices_ are lower bounds: the profile has no measured collectives
+  costs::CollectivePrices prices_;
+  MeshGroups mesh_ = {};
+  std::vector<std::vector<Id>> stages_ = {};  // key of elements_, with tp_ and pp_
+  int tp_ = 0, pp_ = 0;
+  std::vector<std::int64_t> elements_ = {};
+  std::map<std::tuple<Id, int, int, bool, bool>, std::vector<double>> passes_ = {};
+  std::map<std::tuple<int, int, bool, bool>, std::vector<double>> saved_ = {};
+};
+
+}  // namespace rehearse::planner
