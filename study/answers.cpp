@@ -89,7 +89,8 @@ Json goodput_json(const JobSource& source, const std::string& duration,
   return out;
 }
 
-Json plan_json(const JobSource& source, const PlanFlags& flags) {
+Json plan_json(const JobSource& source, PlanFlags flags) {
+  flags.fewer_devices = true;
   const job::Job job = load_to_plan(source);
   plan::Decision decision = decide_with_progress(job, flags);
   const std::string toml = plan_text(decision, job);

@@ -33,6 +33,6 @@ nlohmann::ordered_json goodput_json(const JobSource& source, const std::string& 
                                     const LongRunChoices& choices, const StudyOptions& options);
 /// What `rehearse plan --json` prints, but for the version and the command line; with `toml`, the
 /// text of the plan file.
-nlohmann::ordered_json plan_json(const JobSource& source, const PlanFlags& flags);
+nlohmann::ordered_json plan_json(const JobSource& source, PlanFlags flags);
 
 }  // namespace rehearse::study

@@ -65,8 +65,10 @@ int run_plan(const Context& context, const PlanOptions& options) {
   job::Job job = study::load_to_plan({.file = options.job, .set = context.set});
   if (!options.profile.empty()) job.profile = options.profile;
   Teller teller(context);
-  const study::PlanFlags flags{
-      .budget = options.budget, .rescore = !options.no_rescore, .progress = &teller};
+  const study::PlanFlags flags{.budget = options.budget,
+                               .rescore = !options.no_rescore,
+                               .fewer_devices = true,
+                               .progress = &teller};
   plan::Decision decision = study::decide_with_progress(job, flags);
   if (!options.output.empty()) write_file(options.output, study::plan_text(decision, job));
   study::warn_of_trace(job, decision.warnings);

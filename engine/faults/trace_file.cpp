@@ -128,10 +128,10 @@ Trace read_trace(const Config& file, const Bounds& bounds) {
   trace.model = file.text("model", "");
   trace.seed = static_cast<std::uint64_t>(file.integer("seed", 0, at_least(0)));
   trace.duration = file.seconds("duration", Seconds(0), when);
-  if (const auto spares = file.maybe_integer("spares", natural))
+  if (const auto spares = file.maybe_integer("model_spares", natural))
     trace.spares = static_cast<int>(*spares);
-  const Seconds replacement = file.seconds("replacement", Seconds(0), when);
-  if (file.has("replacement")) trace.replacement = replacement;
+  const Seconds replacement = file.seconds("model_replacement", Seconds(0), when);
+  if (file.has("model_replacement")) trace.replacement = replacement;
   const std::vector<Config> events = file.sections("event");
   if (events.size() > most_events)
     throw file.error("event", fmt::format("{} events; at most {}", events.size(), most_events));
@@ -155,8 +155,9 @@ std::string to_toml(const Trace& trace) {
   if (!trace.model.empty()) out += fmt::format("model = {}\n", toml_string(trace.model));
   if (trace.seed != 0) out += fmt::format("seed = {}\n", trace.seed);
   if (trace.duration.value != 0) out += fmt::format("duration = {}\n", duration_of(trace.duration));
-  if (trace.spares) out += fmt::format("spares = {}\n", *trace.spares);
-  if (trace.replacement) out += fmt::format("replacement = {}\n", duration_of(*trace.replacement));
+  if (trace.spares) out += fmt::format("model_spares = {}\n", *trace.spares);
+  if (trace.replacement)
+    out += fmt::format("model_replacement = {}\n", duration_of(*trace.replacement));
   for (const Event& e : trace.events) {
     out += fmt::format("\n[[event]]\nkind = \"{}\"\n", name_of(e.kind));
     if (e.rank != none) out += fmt::format("rank = {}\n", e.rank);

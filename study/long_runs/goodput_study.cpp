@@ -284,7 +284,7 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
                                 Seconds(each), out.at_risk);
   }
   const double reads = out.summary.reads * static_cast<double>(incidents_.size());
-  if (out.searched && reads < fewest_reads)
+  if (out.searched && !failures_.seeds.empty() && reads < fewest_reads)
     out.notes.push_back(fmt::format(
         "the best interval rests on {:.0f} recover{} that read a checkpoint, of {:.0f} "
         "interruptions in {} run{}: more seeds make it surer; train.save_every states one",

@@ -17,6 +17,7 @@
 #include "engine/plan/fields.h"
 #include "study/device_work.h"
 #include "study/load.h"
+#include "study/planning/fewer_devices.h"
 #include "study/planning/rescore.h"
 #include "study/progress.h"
 
@@ -133,7 +134,12 @@ plan::Decision decide_with_progress(const job::Job& job, const PlanFlags& flags)
                     "planning: " + count);
     };
   }
-  return decide(job, measured, options);
+  plan::Decision out = decide(job, measured, options);
+  if (!flags.fewer_devices) return out;
+  options.progress = {};
+  if (std::string advice = faster_with_fewer(job, out, measured, options); !advice.empty())
+    out.warnings.push_back(std::move(advice));
+  return out;
 }
 
 std::optional<plan::Decision> decide_plan(job::Job& job, Progress* progress) {
@@ -226,7 +232,9 @@ std::string brief(const plan::Decision& d, const job::Job& job) {
   row("step time", to_text(Seconds(d.seconds)) + " predicted");
   row("search",
       fmt::format("{} candidates, {} dry-run; --explain says why", d.candidates, d.dry_run));
-  out += device_work_text(d.plan, job.model, job.cluster);
+  const std::string work = device_work_text(d.plan, job.model, job.cluster);
+  out += work;
+  if (!work.empty() && !d.warnings.empty()) out += "\n";
   for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
   return out;
 }

@@ -15,6 +15,7 @@ namespace rehearse::study {
 struct PlanFlags {
   int budget = 0;                // candidates to dry-run at most; 0: no limit
   bool rescore = true;           // simulate the best candidates again (fluid)
+  bool fewer_devices = false;    // warn where a plan without some devices is faster
   Progress* progress = nullptr;  // null: nobody listens
 };
 

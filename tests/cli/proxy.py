@@ -32,8 +32,8 @@ int connect(int fd, const struct sockaddr* to, socklen_t size) {
   return failed;
 }
 """
-# Bytes of the handshake in each direction (runtime/control/net/handshake.h), and the headers after it: runtime/control/net/frame.h for control,
-# runtime/communication/data_frame.h for data.
+# Bytes of the handshake in each direction (runtime/control/net/handshake.h), and the headers after it:
+# runtime/control/net/frame.h for control, runtime/communication/data_frame.h for data.
 FROM_CALLER, FROM_LISTENER = 96, 40 + 36
 CONTROL, DATA = 1, 2
 HEADERS = {CONTROL: struct.Struct("<IB"), DATA: struct.Struct("<IIQ")}

@@ -26,6 +26,19 @@ class NotSilent(CliTestCase):
         self.assertEqual(self.json(*quick, *zero, "--set", "method.name=topk-sync")["method_not_used"], "topk-sync")
         self.assertIsNone(self.json(*quick, *zero)["method_not_used"])
 
+    def test_devices_that_a_plan_is_faster_without(self):
+        work = 'model.name = "gpt2-124m"\ncluster.name = "paper"\ntrain.global_batch = 192\n'
+        job = self.job(work + 'method = { name = "ddp", pp = 1, tp = 1, zero = 0 }\n')
+        command = ("plan", job, "--no-rescore", "--set", "adaptive.placement=false")
+        (advice,) = (one for one in self.json(*command)["warnings"] if one.startswith("a plan without "))
+        says = r"a plan without the 8 V100 PCIe 32GB is [\d.]+% faster, ([\d.]+) ms a step: --set '(cluster\.devices=\[\"RTX 4090\"\])'"
+        milliseconds, key = re.fullmatch(says, advice).groups()
+        without = self.json(*command, "--set", key)
+        self.assertAlmostEqual(1000 * without["step_time_s"] / float(milliseconds), 1, places=2)
+        self.assertEqual((without["plan"]["dp"], without["warnings"]), (24, []))
+        # A job that says how many devices it uses has decided.
+        self.assertEqual(self.json(*command, "--set", "cluster.world_size=32")["warnings"], [])
+
     def test_keys_of_methods_that_the_planner_does_not_use(self):
         quick = ("plan", self.job(), "--budget", "20", "--no-rescore", "--set", "method.pp=1")
         local = ("--set", "method.name=diloco", "--set", "method.local_steps=4", "--set", "method.outer_lr=0.5")

@@ -97,7 +97,7 @@ TEST(Theory, TheWalkHasTheExpectedRatioWhereNodesTakeCheckpointsWithThem) {
     s.save_every = static_cast<std::int64_t>(interval / 5);
     const Summary walked = walk_all(s, restart(), failures);
     EXPECT_GT(walked.destroyed, 0.9 * walked.interruptions) << "all but those before the first";
-    EXPECT_EQ(walked.reads, walked.interruptions);
+    EXPECT_GT(walked.reads, 0.97 * walked.interruptions) << "all but those in a recovery";
     const double formula =
         expected_ratio(Seconds(interval), Seconds(20), Seconds(between), Seconds(600), 5);
     EXPECT_NEAR(walked.goodput.mean, formula, 0.003 + std::pow(5 * interval / between, 2) / 4)

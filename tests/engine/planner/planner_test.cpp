@@ -23,10 +23,10 @@
 namespace rehearse::planner {
 namespace {
 
-job::Job job_of(const std::string& model, const std::string& cluster,
-                const std::string& more = "") {
+job::Job job_of(const std::string& model, const std::string& cluster, const std::string& more = "",
+                const std::string& method = "ddp") {
   return job::parse_job_to_plan("model.name = \"" + model + "\"\ncluster.name = \"" + cluster +
-                                    "\"\nmethod.name = \"ddp\"\n" + more,
+                                    "\"\nmethod.name = \"" + method + "\"\n" + more,
                                 "job.toml");
 }
 
@@ -48,9 +48,8 @@ TEST(Planner, BoundsAreBelowWhatIsFound) {
                         "method.recompute_unit = \"layer\""));
   for (const char* halved : {"zb-h1", "zb-h2"})
     jobs.push_back(job_of("gpt2-124m", "dgx-a100",
-                          fmt::format("train.global_batch = 16\nmethod.name = \"{}\"\n"
-                                      "method.bucket = \"25MB\"\nmethod.pp = 4",
-                                      halved)));
+                          "train.global_batch = 16\nmethod.bucket = \"25MB\"\nmethod.pp = 4",
+                          halved));
   for (const job::Job& job : jobs) {
     Bounds bounds(job.model, job.cluster, nullptr);
     Evaluator evaluator(job.model, job.cluster, nullptr, {});
@@ -89,10 +88,7 @@ TEST(Planner, ZeroBubblePipelinesOnlyForJobsThatNameThem) {
   const auto methods_of = [](const std::string& name) {
     std::set<std::string> out;
     for (const plan::Plan& plan :
-         candidates(job_of("gpt2-124m", "dgx-a100",
-                           fmt::format("train.global_batch = 16\nmethod.name = \"{}\"\n"
-                                       "method.dp = 2",
-                                       name)),
+         candidates(job_of("gpt2-124m", "dgx-a100", "train.global_batch = 16\nmethod.dp = 2", name),
                     nullptr, false)
              .plans)
       if (plan.mesh.pp > 1) out.insert(plan.method);
