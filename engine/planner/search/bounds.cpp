@@ -26,14 +26,25 @@ Bounds::Bounds(const model::ModelSpec& model, const cluster::Cluster& cluster,
       network_known_(profile == nullptr || profile->collectives.empty()),
       prices_(cluster, slow) {}
 
+namespace {
+
+/// Whether data-parallel ranks exchange gradients (ZeRO-3: weights) with all their entries.
+bool sums_whole_gradients(const plan::Plan& plan) {
+  return plan.mesh.dp > 1 && plan.exchange.sparse.layers.empty();
+}
+
+}  // namespace
+
 double Bounds::seconds(const plan::Plan& plan) {
   // With shared cores there is no bound: ranks slow each other down, or run faster than measured.
   if (cluster_.shared_cores() > 0) return 0;
   double most = 0;
   for (const Replica& replica : mesh_of(plan).replicas)
     most = std::max(most, compute_seconds(plan, replica, network_known_));
-  if (plan.mesh.dp > 1 && plan.exchange.sparse.layers.empty() && network_known_)
-    for (int s = 0; s < plan.mesh.pp; ++s) most = std::max(most, network_seconds(plan, s));
+  if (sums_whole_gradients(plan) && network_known_)
+    for (int s = 0; s < plan.mesh.pp; ++s)
+      most =
+          std::max(most, network_seconds(plan, s, elements(plan)[static_cast<std::size_t>(s)].all));
   return most * (1 - 1e-6);  // tolerance for rounding
 }
 
@@ -148,45 +159,56 @@ Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, 
 
 double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, bool network) {
   const bool overlaps = methods::strategy_named(plan.method).order(plan, model_).halved != nullptr;
+  const bool once_a_step = network && sums_whole_gradients(plan) && !plan.shards_gradients() &&
+                           plan.exchange.sharding.zero < 3;
   double most = 0, down = 0;
   for (int s = 0; s < plan.mesh.pp; ++s) {
-    double all = 0, first = 0;
+    double all = 0, first = 0, last = 0;
     for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
          c += static_cast<std::size_t>(plan.mesh.pp)) {
-      all += chunk_work(plan, replica, s, c, recomputes_all(plan), network).seconds;
+      const double work = chunk_work(plan, replica, s, c, recomputes_all(plan), network).seconds;
+      all += work;
+      if (c == static_cast<std::size_t>(s)) last = work;
       // Without recomputation: it may run before the gradient arrives.
       if (c == static_cast<std::size_t>(s))
         first = chunk_work(plan, replica, s, c, false, network).seconds;
     }
     most = std::max(most, down + plan.schedule.micro_batches * all);
+    if (once_a_step)
+      most = std::max(
+          most,
+          plan.schedule.micro_batches * all - last +
+              std::max(last, network_seconds(plan, s,
+                                             elements(plan)[static_cast<std::size_t>(s)].first)));
     if (!overlaps) down += first;
   }
   return most;
 }
 
-const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
+const std::vector<Bounds::Elements>& Bounds::elements(const plan::Plan& plan) {
   if (pp_ == plan.mesh.pp && tp_ == plan.mesh.tp && stages_ == plan.placement.stages)
     return elements_;
   pp_ = plan.mesh.pp, tp_ = plan.mesh.tp, stages_ = plan.placement.stages;
   elements_.clear();
   for (int stage = 0; stage < plan.mesh.pp; ++stage) {
     std::set<Id> groups;
+    Elements& of_stage = elements_.emplace_back();
     for (auto c = static_cast<std::size_t>(stage); c < plan.placement.stages.size();
-         c += static_cast<std::size_t>(plan.mesh.pp))
+         c += static_cast<std::size_t>(plan.mesh.pp)) {
       for (const Id s : plan.placement.stages[c])
-        groups.insert(model_.segments[s].groups.begin(), model_.segments[s].groups.end());
-    auto& sum = elements_.emplace_back(0);
-    for (const Id g : groups) sum += elements_of(model_.groups[g], plan.mesh.tp);
+        for (const Id g : model_.segments[s].groups)
+          if (groups.insert(g).second) of_stage.all += elements_of(model_.groups[g], plan.mesh.tp);
+      if (c == static_cast<std::size_t>(stage)) of_stage.first = of_stage.all;
+    }
   }
   return elements_;
 }
 
-double Bounds::network_seconds(const plan::Plan& plan, int stage) {
+double Bounds::network_seconds(const plan::Plan& plan, int stage, std::int64_t elements) {
   const MeshGroups& mesh = mesh_of(plan);
   const auto at = static_cast<std::size_t>(stage);
   const Id group =
       plan.exchange.sharding.shard_group > 0 ? mesh.shard_groups[at] : mesh.data_groups[at];
-  const std::int64_t elements = this->elements(plan)[at];
   switch (plan.exchange.sharding.zero) {
     case 0:
       return fastest(group, program::Move::all_reduce, elements, plan.gradient_type());
@@ -237,7 +259,8 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
           (plan.shards_gradients() ? shards : 1) +
       optimizer / (plan.exchange.sharding.zero >= 1 ? shards : 1);
   for (int s = 0; s < plan.mesh.pp; ++s) {
-    const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
+    const double states =
+        static_cast<double>(elements(plan)[static_cast<std::size_t>(s)].all) * each;
     for (const Replica& replica : mesh_of(plan).replicas) {
       const auto& sums = saved(replica.samples, plan);
       const int alive =

@@ -15,7 +15,14 @@
 //   Where backwards are halved, steps overlap: only the M micro-batches of a stage count.
 //
 // - Network: a channel runs one collective at a time. So a step takes at least as long as the
-//   collectives of a stage with all its gradients (ZeRO-3: weights) in one piece.
+//   collectives of a stage with all its gradients (ZeRO-3: weights) in one piece. Gradients that
+//   are summed once a step are ready when the last micro-batch has added to them: before that, the
+//   stage does all its work but that of the last micro-batch (on its first chunk), and its next
+//   step begins with weights that are updated.
+//
+//       compute   [ M - 1 micro-batches ][ the last one ]            (M - 1) x work
+//       network                          [ gradients in one piece ]  + max(work, network)
+//
 #pragma once
 #include <map>
 #include <span>
@@ -74,10 +81,15 @@ class Bounds {
   };
   /// Keeps the last mesh, because the candidates of one mesh follow each other.
   const MeshGroups& mesh_of(const plan::Plan& plan);
-  /// By stage: parameter elements per rank. Keeps the last answer.
-  const std::vector<std::int64_t>& elements(const plan::Plan& plan);
+  /// Parameter elements per rank of a stage, and of its first chunk.
+  struct Elements {
+    std::int64_t all = 0, first = 0;
+  };
+  /// By stage. Keeps the last answer.
+  const std::vector<Elements>& elements(const plan::Plan& plan);
   double compute_seconds(const plan::Plan& plan, const Replica& replica, bool network);
-  double network_seconds(const plan::Plan& plan, int stage);
+  /// Of the stage's data-parallel collectives with so many elements a rank.
+  double network_seconds(const plan::Plan& plan, int stage, std::int64_t elements);
   Work chunk_work(const plan::Plan& plan, const Replica& replica, int stage, std::size_t chunk,
                   bool recompute, bool network);
   /// Running sums over segments; entry s is the sum of the segments before s. Seconds of all
@@ -96,7 +108,7 @@ class Bounds {
   MeshGroups mesh_ = {};
   std::vector<std::vector<Id>> stages_ = {};  // key of elements_, with tp_ and pp_
   int tp_ = 0, pp_ = 0;
-  std::vector<std::int64_t> elements_ = {};
+  std::vector<Elements> elements_ = {};
   std::map<std::tuple<Id, int, int, bool, bool>, std::vector<double>> passes_ = {};
   std::map<std::tuple<int, int, bool, bool>, std::vector<double>> saved_ = {};
 };
