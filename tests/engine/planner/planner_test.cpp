@@ -18,17 +18,11 @@
 #include "engine/planner/search/candidates.h"
 #include "engine/planner/search/evaluator.h"
 #include "engine/planner/search/sensitivity.h"
+#include "tests/engine/planner/planner_job.h"
 #include "tests/message_of.h"
 
 namespace rehearse::planner {
 namespace {
-
-job::Job job_of(const std::string& model, const std::string& cluster, const std::string& more = "",
-                const std::string& method = "ddp") {
-  return job::parse_job_to_plan("model.name = \"" + model + "\"\ncluster.name = \"" + cluster +
-                                    "\"\nmethod.name = \"" + method + "\"\n" + more,
-                                "job.toml");
-}
 
 /// Jobs that are small enough to dry-run every candidate.
 std::vector<job::Job> small_jobs() {
