@@ -6,12 +6,16 @@
 //
 // - Compute: stage s does the forward and backward of M micro-batches, with the tensor-parallel
 //   collectives between its segments. The stages before it do the first forward before that, and
-//   the last backward after that. Example for s = 2 and M micro-batches:
+//   the last backward after that, and the hops between them take their time. Example for s = 2 and
+//   M micro-batches:
 //
 //       stage 0   F                           B
 //       stage 1     F                       B         F + F + M x (work of stage 2) + B + B
-//       stage 2       [ M x its own work ]
+//       stage 2       [ M x its own work ]            + hops
 //
+//   With virtual stages the same holds for the chunks of a stage from chunk c on, after and before
+//   all chunks below c. It also holds for the hops from one stage to the next, because a channel
+//   runs one transfer at a time.
 //   Where backwards are halved, steps overlap: only the M micro-batches of a stage count.
 //
 // - Network: a channel runs one collective at a time. So a step takes at least as long as the
@@ -61,6 +65,7 @@ class Bounds {
   /// `kinds` and `tensor_groups` (into CollectivePrices) are by stage.
   struct Replica {
     int samples = 0;
+    std::vector<int> members = {};  // their places in the data-parallel group
     std::vector<std::vector<PacedKind>> kinds = {};
     std::vector<Id> tensor_groups = {};
   };
@@ -79,6 +84,11 @@ class Bounds {
     double seconds = 0;  // all passes over one micro-batch
     int segments = 0;
   };
+  /// Seconds of a micro-batch's activation from a stage to the next one (of the last: to stage 0),
+  /// and of its gradient back.
+  struct Hop {
+    double forward = 0, backward = 0;
+  };
   /// Keeps the last mesh, because the candidates of one mesh follow each other.
   const MeshGroups& mesh_of(const plan::Plan& plan);
   /// Parameter elements per rank of a stage, and of its first chunk.
@@ -88,6 +98,9 @@ class Bounds {
   /// By stage. Keeps the last answer.
   const std::vector<Elements>& elements(const plan::Plan& plan);
   double compute_seconds(const plan::Plan& plan, const Replica& replica, bool network);
+  /// By stage: of the member whose hops take longest. 0 where they are not known. `replica`: one of
+  /// mesh_.
+  const std::vector<Hop>& hops(const plan::Plan& plan, const Replica& replica);
   /// Of the stage's data-parallel collectives with so many elements a rank.
   double network_seconds(const plan::Plan& plan, int stage, std::int64_t elements);
   Work chunk_work(const plan::Plan& plan, const Replica& replica, int stage, std::size_t chunk,
@@ -103,9 +116,13 @@ class Bounds {
   const cluster::Cluster& cluster_;
   costs::LocalPrices local_;
   std::vector<double> pace_;
-  bool network_known_;  // prices_ are lower bounds: the profile has no measured collectives
+  bool network_known_;    // prices_ are lower bounds: the profile has no measured collectives
+  bool transfers_known_;  // the same of hops: the profile has no measured transfers
+  std::vector<double> slow_;
   costs::CollectivePrices prices_;
   MeshGroups mesh_ = {};
+  std::map<std::pair<int, std::int64_t>, std::vector<Hop>> hops_ =
+      {};                                     // of mesh_, by first member and bytes
   std::vector<std::vector<Id>> stages_ = {};  // key of elements_, with tp_ and pp_
   int tp_ = 0, pp_ = 0;
   std::vector<Elements> elements_ = {};
