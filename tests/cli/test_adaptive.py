@@ -80,6 +80,19 @@ class Predicted(CliTestCase):
         )
         self.assertLess(max(from_file["peak_memory_bytes"].values()), 25.8e9 - 1.5e9)
         self.refused("plan", job, "--set", "method.offload=none", says=["leave out method.offload: "])
+        # With dense gradients nothing changes after warm-up. Otherwise the states of two plans are on the host at once.
+        self.assertNotIn("migration", self.json("simulate", job, "--seeds", 1))
+        self.refused(
+            "simulate", job, "--set", "method.reduction=sparse", "--seeds", 1,
+            says=["the migration from ", "in the memory of node 0's host, which has 128 GB", "adaptive.warmup_plan"],
+        )  # fmt: skip
+
+    def test_states_on_the_host_migrate_on_the_host(self):
+        job = self.job(ADAPTIVE + 'method.pp = 1\nmethod.tp = 1\nmethod.reduction = "sparse"\n')
+        on_host = self.json("simulate", job, "--seeds", 1, "--set", "method.offload=optimizer", "--set", "method.zero=0")["migration"]
+        on_device = self.json("simulate", job, "--seeds", 1, "--set", "method.zero=0")["migration"]
+        (host,), (device,) = on_host["peak_memory_bytes"].values(), on_device["peak_memory_bytes"].values()
+        self.assertLess(host, 0.6 * device)
 
     def test_profile_of_another_cluster(self):
         profile = self.tmp / "p.json"
