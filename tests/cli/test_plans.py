@@ -137,7 +137,7 @@ class Printed(CliTestCase):
         self.assertNotIn("segments", alike)
 
     def test_what_the_placement_costs_by_equation_1(self):
-        job = self.job(MIXED, "mixed.toml")
+        job = self.job(MIXED + "method.pp = 2\nmethod.tp = 1\nmethod.zero = 0\n", "mixed.toml")
         placed = self.rehearse("plan", job, "--no-rescore").stdout
         self.assertRegex(placed, r"(?m)^placement +eq\. 1: greedy \S+ \S+, local search .*, taken .*, by the paper's co-location ")
         in_order = self.rehearse("plan", job, "--no-rescore", "--set", "adaptive.placement=false").stdout
