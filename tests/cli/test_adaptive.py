@@ -127,6 +127,15 @@ class Trained(CliTestCase):
         self.assertTrue(all(0.05 <= d <= 0.3 + 1e-9 for d in densities))
         self.assertGreater(len(set(densities)), 2)  # layers differ, by their measured variances
 
+    def test_states_on_the_host_are_the_same_after_the_change(self):
+        def losses(*keys):
+            done = json.loads(self.train("--json", "--set", "method.zero=2", *keys, "--set", f"train.out={self.tmp}/{len(keys)}").stdout)
+            self.assertEqual([change["step"] for change in done["plan_changes"]], [3])
+            self.assertEqual("optimizer on the host" in done["plan_changes"][0]["plan"], bool(keys))
+            return done["losses"]
+
+        self.assertEqual(losses("--set", "method.offload=optimizer"), losses())
+
     def test_resume_goes_on_under_the_second_plan(self):
         same = ["--set", "train.schedule=constant", "--set", "train.warmup_steps=1", "--set", "adaptive.warmup_steps=3", "--json"]
         whole = json.loads(self.train(*same, "--set", f"train.out={self.tmp}/whole").stdout)
