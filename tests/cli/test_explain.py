@@ -67,7 +67,9 @@ class Explain(CliTestCase):
         text = self.rehearse("simulate", job, "--fidelity", "analytic", "--explain").stdout
         self.assertRegex(text, r"(?m)^node0/nic>fabric .* 1\d\d\.\d%$")
         self.assertIn(says, text)
-        fast = self.rehearse("simulate", job, "--fidelity", "analytic", "--explain", "--set", "cluster.links.network.bandwidth=400Gb/s").stdout
+        fast = self.rehearse(
+            "simulate", job, "--fidelity", "analytic", "--explain", "--set", "cluster.links.network.bandwidth=400Gb/s"
+        ).stdout
         self.assertNotIn(says, fast)
 
     def test_what_to_buy(self):

@@ -181,7 +181,9 @@ double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, b
     rest[c % pp] += all[c];
   }
   const std::vector<Hop> no_hops(pp);
-  const std::vector<Hop>& hops = network && !overlaps ? this->hops(plan, replica) : no_hops;
+  const bool hops_known = network && !overlaps && transfers_known_ &&
+                          plan.exchange.sparse.layers.empty();  // these may divide roles
+  const std::vector<Hop>& hops = hops_known && pp > 1 ? this->hops(plan, replica) : no_hops;
   double most = 0, down = 0;
   for (std::size_t c = 0; c < chunks; ++c) {
     const std::size_t s = c % pp;
@@ -210,7 +212,7 @@ const std::vector<Bounds::Hop>& Bounds::hops(const plan::Plan& plan, const Repli
                              (plan.mesh.cp * (plan.mesh.sequence_parallel ? plan.mesh.tp : 1));
   auto [it, fresh] = hops_.try_emplace({replica.members.front(), bytes},
                                        static_cast<std::size_t>(plan.mesh.pp), Hop{});
-  if (!fresh || !transfers_known_ || !plan.exchange.sparse.layers.empty()) return it->second;
+  if (!fresh) return it->second;
   const RankGrid at(plan);
   costs::Contention contention(cluster_, slow_);
   std::vector<std::vector<Hop>> of_replica(static_cast<std::size_t>(plan.mesh.dp), it->second);

@@ -22,10 +22,11 @@
 //   collectives of a stage with all its gradients (ZeRO-3: weights) in one piece. Gradients that
 //   are summed once a step are ready when the last micro-batch has added to them: before that, the
 //   stage does all its work but that of the last micro-batch (on its first chunk), and its next
-//   step begins with weights that are updated.
+//   step begins with weights that are updated and, with ZeRO 1 and 2, gathered.
 //
-//       compute   [ M - 1 micro-batches ][ the last one ]            (M - 1) x work
-//       network                          [ gradients in one piece ]  + max(work, network)
+//       compute   [ M - 1 micro-batches ][ the last one ]                       (M - 1) x work
+//       network                          [ gradients in one piece ][ weights ]  + max(work,
+//       network)
 //
 #pragma once
 #include <map>
@@ -98,8 +99,7 @@ class Bounds {
   /// By stage. Keeps the last answer.
   const std::vector<Elements>& elements(const plan::Plan& plan);
   double compute_seconds(const plan::Plan& plan, const Replica& replica, bool network);
-  /// By stage: of the member whose hops take longest. 0 where they are not known. `replica`: one of
-  /// mesh_.
+  /// By stage: of the member whose hops take longest. `replica`: one of mesh_.
   const std::vector<Hop>& hops(const plan::Plan& plan, const Replica& replica);
   /// Of the stage's data-parallel collectives with so many elements a rank.
   double network_seconds(const plan::Plan& plan, int stage, std::int64_t elements);
