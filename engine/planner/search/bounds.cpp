@@ -59,17 +59,15 @@ double Bounds::local_seconds(const plan::Plan& plan) {
   return most * (1 - 1e-6);
 }
 
-const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
-  std::vector<int> shape{plan.mesh.pp, plan.mesh.tp, plan.samples()};
-  shape.insert(shape.end(), plan.schedule.shares.begin(), plan.schedule.shares.end());
+Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
   const int divided = plan.exchange.group();
-  if (mesh_.shape == shape && mesh_.group == divided && mesh_.order == plan.mesh.order &&
-      mesh_.devices == plan.placement.rank_to_device)
-    return mesh_;
-  MeshGroups mesh{.shape = std::move(shape),
-                  .group = divided,
-                  .order = plan.mesh.order,
-                  .devices = plan.placement.rank_to_device};
+  std::vector<int> shape{plan.mesh.pp, plan.mesh.tp, plan.samples(), divided};
+  shape.insert(shape.end(), plan.schedule.shares.begin(), plan.schedule.shares.end());
+  std::list<MeshGroups>& meshes = meshes_[std::move(shape)];
+  for (MeshGroups& mesh : meshes)
+    if (mesh.order == plan.mesh.order && mesh.devices == plan.placement.rank_to_device) return mesh;
+  MeshGroups& mesh = meshes.emplace_back(
+      MeshGroups{.order = plan.mesh.order, .devices = plan.placement.rank_to_device});
   const RankGrid at(plan);
   using Key = std::pair<int, std::vector<std::vector<PacedKind>>>;
   std::map<Key, std::size_t> seen;  // the index of the replica
@@ -113,8 +111,7 @@ const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
         parts.emplace_back(from, from + divided);
     mesh.shard_groups.push_back(priced(parts));
   }
-  hops_.clear();
-  return mesh_ = std::move(mesh);
+  return mesh;
 }
 
 const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan& plan,
@@ -210,8 +207,8 @@ const std::vector<Bounds::Hop>& Bounds::hops(const plan::Plan& plan, const Repli
   const std::int64_t bytes = std::int64_t{replica.samples} * model_.seq_len * model_.hidden *
                              size_of(plan.precision) /
                              (plan.mesh.cp * (plan.mesh.sequence_parallel ? plan.mesh.tp : 1));
-  auto [it, fresh] = hops_.try_emplace({replica.members.front(), bytes},
-                                       static_cast<std::size_t>(plan.mesh.pp), Hop{});
+  auto [it, fresh] = mesh_of(plan).hops.try_emplace({replica.members.front(), bytes},
+                                                    static_cast<std::size_t>(plan.mesh.pp), Hop{});
   if (!fresh) return it->second;
   const RankGrid at(plan);
   costs::Contention contention(cluster_, slow_);

@@ -29,6 +29,7 @@
 //       network)
 //
 #pragma once
+#include <list>
 #include <map>
 #include <span>
 #include <string>
@@ -70,28 +71,27 @@ class Bounds {
     std::vector<std::vector<PacedKind>> kinds = {};
     std::vector<Id> tensor_groups = {};
   };
-  /// Groups of one mesh. `shape` (pp, tp, samples, shares), `group`, `order` and `devices` identify
-  /// it.
-  struct MeshGroups {
-    std::vector<int> shape = {};
-    int group = 0;  // plan::Exchange::group()
-    std::string order = {};
-    std::vector<Id> devices = {};
-    std::vector<Replica> replicas = {};
-    std::vector<Id> data_groups = {};   // by stage: all of its data-parallel groups
-    std::vector<Id> shard_groups = {};  // the same, divided into groups of `group` ranks
-  };
-  struct Work {
-    double seconds = 0;  // all passes over one micro-batch
-    int segments = 0;
-  };
   /// Seconds of a micro-batch's activation from a stage to the next one (of the last: to stage 0),
   /// and of its gradient back.
   struct Hop {
     double forward = 0, backward = 0;
   };
-  /// Keeps the last mesh, because the candidates of one mesh follow each other.
-  const MeshGroups& mesh_of(const plan::Plan& plan);
+  /// Groups of one mesh, which `order` and `devices` identify among those of one shape.
+  struct MeshGroups {
+    std::string order = {};
+    std::vector<Id> devices = {};
+    std::vector<Replica> replicas = {};
+    std::vector<Id> data_groups = {};   // by stage: all of its data-parallel groups
+    std::vector<Id> shard_groups = {};  // the same, divided into groups of plan::Exchange::group()
+    /// By first member of a replica and bytes; entries are by stage.
+    std::map<std::pair<int, std::int64_t>, std::vector<Hop>> hops = {};
+  };
+  struct Work {
+    double seconds = 0;  // all passes over one micro-batch
+    int segments = 0;
+  };
+  /// Computed once for each mesh.
+  MeshGroups& mesh_of(const plan::Plan& plan);
   /// Parameter elements per rank of a stage, and of its first chunk.
   struct Elements {
     std::int64_t all = 0, first = 0;
@@ -99,7 +99,7 @@ class Bounds {
   /// By stage. Keeps the last answer.
   const std::vector<Elements>& elements(const plan::Plan& plan);
   double compute_seconds(const plan::Plan& plan, const Replica& replica, bool network);
-  /// By stage: of the member whose hops take longest. `replica`: one of mesh_.
+  /// By stage: of the member whose hops take longest. `replica`: of the plan's mesh.
   const std::vector<Hop>& hops(const plan::Plan& plan, const Replica& replica);
   /// Of the stage's data-parallel collectives with so many elements a rank.
   double network_seconds(const plan::Plan& plan, int stage, std::int64_t elements);
@@ -120,9 +120,8 @@ class Bounds {
   bool transfers_known_;  // the same of hops: the profile has no measured transfers
   std::vector<double> slow_;
   costs::CollectivePrices prices_;
-  MeshGroups mesh_ = {};
-  std::map<std::pair<int, std::int64_t>, std::vector<Hop>> hops_ =
-      {};                                     // of mesh_, by first member and bytes
+  /// By pp, tp, samples, group and shares.
+  std::map<std::vector<int>, std::list<MeshGroups>> meshes_ = {};
   std::vector<std::vector<Id>> stages_ = {};  // key of elements_, with tp_ and pp_
   int tp_ = 0, pp_ = 0;
   std::vector<Elements> elements_ = {};
