@@ -234,7 +234,7 @@ std::string brief(const plan::Decision& d, const job::Job& job) {
       fmt::format("{} candidates, {} dry-run; --explain says why", d.candidates, d.dry_run));
   const std::string work = device_work_text(d.plan, job.model, job.cluster);
   out += work;
-  if (!work.empty() && !d.warnings.empty()) out += "\n";
+  if (!work.empty() && !d.warnings.empty()) out += '\n';
   for (const std::string& warning : d.warnings) out += "warning: " + warning + "\n";
   return out;
 }

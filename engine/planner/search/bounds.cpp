@@ -194,8 +194,8 @@ double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, b
     // Without recomputation: it may run before the gradient arrives.
     down += chunk_work(plan, replica, static_cast<int>(s), c, false, network).seconds;
     if (c + 1 == chunks) break;
-    const auto transfers =
-        static_cast<double>(micro_batches) * static_cast<double>((chunks - 2 - c) / pp + 1);
+    const std::size_t sends = (chunks - 2 - c) / pp + 1;  // chunks of the stage that send on
+    const double transfers = micro_batches * static_cast<double>(sends);
     const auto [shorter, longer] = std::minmax(hops[s].forward, hops[s].backward);
     most = std::max(most, down + shorter + transfers * longer);
     down += shorter + longer;
