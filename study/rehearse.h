@@ -84,6 +84,7 @@ struct Cost {
 struct RunCost {
   std::string currency = {};
   double per_hour = 0, whole = 0;
+  double spares = 0;              // part of `whole` that is for spare nodes
   double per_billion_tokens = 0;  // of steps that count; 0: there is none
 };
 

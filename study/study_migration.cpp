@@ -48,14 +48,21 @@ Change change_of(const job::Job& job, const plan::Plan& first) {
                           .plays = migration::players(devices, job.plan.placement.rank_to_device)});
   out.linked = link::link(out.migration.program);
   out.memory = planner::device_needs(out.linked, job.cluster, devices);
+  const auto text = [](std::int64_t bytes) { return to_text(Bytes(static_cast<double>(bytes))); };
+  const auto refuse = [&](std::int64_t bytes, const std::string& where, const std::string& there) {
+    throw InputError(fmt::format(
+        "the states of both plans do not fit at once: the migration from {} to {} needs {} {}, "
+        "which has {}; warm up under a plan that shards more (adaptive.warmup_plan), or run one "
+        "plan from the first step (method.plan{})",
+        first.method, job.plan.method, text(bytes), where, there,
+        job.plan.exchange.sparse.layers.empty() ? ", or method.reduction = \"dense\"" : ""));
+  };
   for (const planner::DeviceNeed& need : out.memory)
     if (!need.fits())
-      throw InputError(fmt::format(
-          "the states of both plans do not fit at once: the migration from {} to {} needs {} on "
-          "{}, which has {}; warm up under a plan that shards more (adaptive.warmup_plan), or run "
-          "one plan from the first step (method.plan)",
-          first.method, job.plan.method, to_text(Bytes(static_cast<double>(need.need))), need.kind,
-          planner::capacity_text(need.capacity, need.reserve)));
+      refuse(need.need, "on " + need.kind, planner::capacity_text(need.capacity, need.reserve));
+  if (const auto host = planner::short_host(out.linked, job.cluster, first))
+    refuse(host->need, fmt::format("in the memory of node {}'s host", host->node),
+           text(host->capacity));
   return out;
 }
 

@@ -116,10 +116,14 @@ std::string describe(const study::LongRun& run, const study::Study& step,
   row("steps", fmt::format("{:.6g} done, {:.4g} lost and done again", m.steps, m.lost_steps));
 
   if (const std::optional<study::RunCost> cost = cost_of(run, step))
-    row("cost", fmt::format("{} in all, {} a billion tokens; {}",
-                            study::money_text(cost->whole, cost->currency),
-                            study::money_text(cost->per_billion_tokens, cost->currency),
-                            fmt::join(step.rent.prices, ", ")));
+    row("cost",
+        fmt::format("{} in all{}, {} a billion tokens; {}",
+                    study::money_text(cost->whole, cost->currency),
+                    cost->spares > 0 ? fmt::format(", of which {} for spare nodes",
+                                                   study::money_text(cost->spares, cost->currency))
+                                     : "",
+                    study::money_text(cost->per_billion_tokens, cost->currency),
+                    fmt::join(step.rent.prices, ", ")));
 
   std::vector<std::vector<std::string>> lines{{"time", "share", "of the run", "per interruption"}};
   const auto line = [&](const std::string& name, double seconds) {

@@ -112,7 +112,9 @@ class Recovery {
   void forget_earlier_run() const {
     const std::filesystem::path folder = job_.train.out;
     if (options_.resume || folder.empty()) return;
-    for (const char* file : {recoveries, "faults.jsonl"}) std::filesystem::remove(folder / file);
+    std::error_code ignored;  // whoever writes to the folder says what is wrong with it
+    for (const char* file : {recoveries, "faults.jsonl"})
+      std::filesystem::remove(folder / file, ignored);
   }
 
   /// The first start of an elastic run, with the nodes that have come.

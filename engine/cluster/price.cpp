@@ -102,17 +102,21 @@ void set_prices(Cluster& cluster, const Config& c) {
   if (texts.empty()) return;
   std::vector<DeviceKind> kinds(cluster.kinds().begin(), cluster.kinds().end());
   for (DeviceKind& kind : kinds) kind.price = {};
+  std::vector<bool> stated;  // by kind
   try {
     for (const std::string& text : texts) set_price(kinds, cluster.name(), text);
   } catch (const InputError& error) {
     throw c.error("prices", error.what());
   }
-  for (std::size_t i = 0; i < kinds.size(); ++i)
-    cluster.replace_kind(static_cast<Id>(i), std::move(kinds[i]));
-  for (Id node = 0; node < static_cast<Id>(cluster.nodes()); ++node) {
-    Host host = cluster.host_of(node);
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    stated.push_back(kinds[i].price.known());
+    if (stated[i]) cluster.replace_kind(static_cast<Id>(i), std::move(kinds[i]));
+  }
+  for (const Device& device : cluster.devices()) {
+    if (!stated[device.kind]) continue;
+    Host host = cluster.host_of(device.node);
     host.price = {};
-    cluster.set_host(node, host);
+    cluster.set_host(device.node, host);
   }
 }
 

@@ -26,8 +26,9 @@ std::string to_text(const Price& price);
 Price read_price(const Config& c);
 
 /// Puts the prices of a job, the list of texts `prices` of its section [cluster], in place of those
-/// that the platform states; without the key, leaves them. A text is what every device costs, as in
-/// "2.49 USD/h", or what those of one kind cost, as in "RTX 4090: 0.35 USD/h". Throws InputError.
+/// that the platform states. Kinds without a price there keep the platform's. A text is what every
+/// device costs, as in "2.49 USD/h", or what those of one kind cost, as in "RTX 4090: 0.35 USD/h".
+/// Throws InputError.
 void set_prices(Cluster& cluster, const Config& c);
 
 /// What a job's devices cost together.

@@ -69,8 +69,9 @@ const StoragePrices& LocalCosts::storage() {
 
 namespace {
 
-bool leaves_device(const program::Role& role, const program::Op& op) {
-  return std::ranges::any_of(op.refs, [&](const program::Ref& ref) {
+/// How many of the op's storages are in host memory.
+std::ptrdiff_t in_host_memory(const program::Role& role, const program::Op& op) {
+  return std::ranges::count_if(op.refs, [&](const program::Ref& ref) {
     return role.storages[role.views[ref.view].storage].place == program::Place::host;
   });
 }
@@ -91,7 +92,7 @@ std::int64_t masks_of(const program::Program& p, const program::Role& role, cons
 
 bool LocalCosts::on_host(const program::Role& role, const program::Op& op) const {
   if (std::holds_alternative<program::Save>(op.work)) return true;
-  if (std::holds_alternative<program::Copy>(op.work)) return leaves_device(role, op);
+  if (std::holds_alternative<program::Copy>(op.work)) return in_host_memory(role, op) > 0;
   return cluster_.shared_cores() == 0 && place_of(role, op) == program::Place::host;
 }
 
@@ -116,9 +117,11 @@ LocalPrice LocalCosts::price(Id r, Id o, Id device) {
                kind, program::converted_gradients(linked_.program, role, op).elements, dtype);
   if (takes_snapshot(role, op))
     return {.seconds = storage().snapshot(node, bytes / 2, model_.software.staging)};
-  if (std::holds_alternative<program::Copy>(op.work))  // reads and writes its bytes
-    return on_host(role, op) ? LocalPrice{.seconds = storage().copy(node, bytes / 2)}
-                             : prices_.kernel(kind, program::KernelKind::cast, bytes);
+  if (std::holds_alternative<program::Copy>(op.work)) {  // reads and writes its bytes
+    if (!on_host(role, op)) return prices_.kernel(kind, program::KernelKind::cast, bytes);
+    const bool within = in_host_memory(role, op) == std::ssize(op.refs);
+    return {.seconds = within ? storage().update(node, bytes) : storage().copy(node, bytes / 2)};
+  }
   if (const auto* save = std::get_if<program::Save>(&op.work))
     return {.seconds = storage().save(node, bytes, *save)};
   if (on_host(role, op)) return {.seconds = storage().update(node, bytes)};

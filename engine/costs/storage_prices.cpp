@@ -20,9 +20,12 @@ namespace {
 }  // namespace
 
 bool takes_snapshot(const program::Role& role, const program::Op& op) {
+  const auto life = [&](program::Slot slot) {
+    return role.storages[role.views[find(op, slot)->view].storage].life;
+  };
   return std::holds_alternative<program::Copy>(op.work) &&
-         role.storages[role.views[find(op, program::Slot::source)->view].storage].life ==
-             program::Life::state;
+         life(program::Slot::source) == program::Life::state &&
+         life(program::Slot::target) == program::Life::buffer;
 }
 
 StoragePrices::StoragePrices(const cluster::Cluster& cluster, std::span<const Id> rank_to_device)

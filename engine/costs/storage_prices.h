@@ -20,7 +20,8 @@
 
 namespace rehearse::costs {
 
-/// Whether the op copies state, for a checkpoint. Other copies bring gradients or weights.
+/// Whether the op copies state to a buffer, for a checkpoint. Other copies bring gradients or
+/// weights, or move state to another plan.
 bool takes_snapshot(const program::Role& role, const program::Op& op);
 
 class StoragePrices {

@@ -274,6 +274,11 @@ CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const Stat
       out.persist = as_ticks(local ? ((n - 1) * write + std::max(write, whole)) / n : write);
       break;
     case CheckpointKind::peer: {
+      const std::size_t nodes = layout.node_of_slot.size();
+      if (static_cast<std::size_t>(checkpoint.group) > nodes)
+        throw InputError(fmt::format(
+            "checkpoint.group: {}: the job has {} nodes; {}", checkpoint.group, nodes,
+            nodes < 2 ? "checkpoint.kind = \"peer\" needs 2" : fmt::format("at most {}", nodes)));
       // Two snapshots of each part: one complete, one in the making.
       check_host_memory(parts, 2.0 * checkpoint.group, layout, cluster, checkpoint);
       out.stall = as_ticks(rates.staged(parts));

@@ -27,6 +27,8 @@ using std::string_literals::operator""s;
 namespace {
 
 using plan::natural, plan::positive;
+/// The part of an old mean that a running mean keeps: with 1 it would never change.
+constexpr Limits below_one = between(0, 0.999999999);
 constexpr Limits ranks = between(1, 1 << 20);
 /// Limits above any real training: samples per step, tokens per sample. Their product fits into 64
 /// bits.
@@ -193,8 +195,8 @@ void read_train(const Config& c, JobKeys& keys) {
   t.seed = static_cast<std::uint64_t>(c.integer("seed", 1, at_least(0)));
   plan::each_field(keys.plan, StatedFields(c, plan::Section::train));
   t.lr = c.number("lr", t.lr, above(0));
-  t.beta1 = c.number("beta1", t.beta1, limits::part);
-  t.beta2 = c.number("beta2", t.beta2, limits::part);
+  t.beta1 = c.number("beta1", t.beta1, below_one);
+  t.beta2 = c.number("beta2", t.beta2, below_one);
   t.eps = c.number("eps", t.eps, above(0));
   t.momentum = c.number("momentum", t.momentum, limits::part);
   t.weight_decay = c.number("weight_decay", t.weight_decay, at_least(0));

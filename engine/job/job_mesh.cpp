@@ -229,6 +229,11 @@ std::string advice(const Config& file, const JobKeys& keys, int ranks,
       return fmt::format("nearest mesh that fits: {}; or set cluster.world_size",
                          whole_text(s, plan.mesh));
   }
+  if (!plan.schedule.shares.empty())
+    return fmt::format(
+        "state a number for each replica of a mesh of {} ranks, or \"speed\", or set "
+        "cluster.world_size",
+        ranks);
   return fmt::format(
       "no mesh of {} ranks fits this model and batch: set cluster.world_size or "
       "train.global_batch",

@@ -142,7 +142,8 @@ class Migrator {
                                                          age > 1 ? fmt::format(".age{}", age) : ""),
                                      .life = program::Life::state,
                                      .dtype = state.dtype,
-                                     .elements = state.elements});
+                                     .elements = state.elements,
+                                     .place = state.place});
     const Id id = builder.role().views[view].storage;
     std::vector<MigratedState>& states = out_.states[process];
     if (states.size() <= id) states.resize(id + 1);
@@ -167,6 +168,42 @@ class Migrator {
   program::Ref source(const PieceCopy& c) {
     return ref(c.from, c.source, program::Slot::source, program::Mode::read, c.source_begin,
                c.source_begin + (c.rows - 1) * c.source_pitch + c.run, 1);
+  }
+  bool on_host(Id rank, Id storage) const {
+    return roles_[rank].role().storages[storage].place == program::Place::host;
+  }
+  /// An interval of the device that takes the place of one in host memory, which only `copy` reads
+  /// and writes.
+  program::Ref beside(Id rank, const program::Ref& of) {
+    const program::Role& role = roles_[rank].role();
+    const program::View& view = role.views[of.view];
+    const std::int64_t elements = view.end - view.begin;
+    const Id storage = value(rank, fmt::format("device.{}", view.name),
+                             role.storages[view.storage].dtype, elements);
+    return ref(rank, storage, of.slot, program::Mode::write, 0, elements, 0);
+  }
+  void copy(Id rank, const char* lane, program::Ref from, program::Ref to) {
+    from.slot = program::Slot::source, from.mode = program::Mode::read;
+    to.slot = program::Slot::target;
+    roles_[rank].op(lane, program::Copy{}, {from, to});
+  }
+  /// The source of a piece on the device.
+  program::Ref source_on_device(const PieceCopy& c, const char* lane) {
+    program::Ref from = source(c);
+    if (!on_host(c.from, c.source)) return from;
+    program::Ref to = beside(c.from, from);
+    copy(c.from, lane, from, to);
+    to.mode = program::Mode::read;
+    return to;
+  }
+  /// Calls `write` with the target or, if that is in host memory, with an interval of the device,
+  /// which it then copies there.
+  template <class F>
+  void to_target(Id rank, Id storage, const program::Ref& target, F write) {
+    if (!on_host(rank, storage)) return write(target);
+    const program::Ref on_device = beside(rank, target);
+    write(on_device);
+    copy(rank, "unpack", on_device, target);
   }
   /// Copies a piece out of its interval; with a stride if it has several rows.
   static program::Kernel take(const PieceCopy& c) {
@@ -202,7 +239,7 @@ class Migrator {
   /// The piece at the receiving rank: in its packet, or in its old storage if it was there already.
   program::Ref arrived(std::size_t piece) {
     const PieceCopy& c = traffic_.moves.copies[piece];
-    if (c.from == c.to) return source(c);
+    if (c.from == c.to) return source_on_device(c, "unpack");
     const Id storage =
         packet(traffic_.messages[static_cast<std::size_t>(traffic_.turn_of[piece])], false);
     return in_packet(c.to, storage, piece, program::Slot::source, program::Mode::read);
@@ -212,9 +249,15 @@ class Migrator {
     program::RoleBuilder& role = roles_[rank];
     if (op.assembly < 0) {
       const PieceCopy& c = traffic_.moves.copies[op.piece];
-      const program::Kernel kernel =
-          c.from == c.to ? take(c) : program::Kernel{.kind = program::KernelKind::cast};
-      role.op("unpack", kernel, {arrived(op.piece), target(c)});
+      const bool stays = c.from == c.to;
+      if (stays && c.dense() && c.source_type == c.target_type && on_host(c.from, c.source) &&
+          on_host(c.to, c.target))
+        return copy(rank, "unpack", source(c), target(c));
+      const program::Ref from = arrived(op.piece);
+      to_target(rank, c.target, target(c), [&](const program::Ref& to) {
+        role.op("unpack", stays ? take(c) : program::Kernel{.kind = program::KernelKind::cast},
+                {from, to});
+      });
       return;
     }
     const RowAssembly& assembly = traffic_.moves.assemblies[static_cast<std::size_t>(op.assembly)];
@@ -225,20 +268,24 @@ class Migrator {
         refs.push_back(arrived(i));
         continue;
       }
-      const Id beside = value(rank, fmt::format("own.{}", i), c.source_type, c.elements());
+      const Id rows = value(rank, fmt::format("own.{}", i), c.source_type, c.elements());
       role.op("unpack", take(c),
-              {source(c),
-               ref(rank, beside, program::Slot::target, program::Mode::write, 0, c.elements(), 0)});
+              {source_on_device(c, "unpack"),
+               ref(rank, rows, program::Slot::target, program::Mode::write, 0, c.elements(), 0)});
       refs.push_back(
-          ref(rank, beside, program::Slot::source, program::Mode::read, 0, c.elements(), 0));
+          ref(rank, rows, program::Slot::source, program::Mode::read, 0, c.elements(), 0));
     }
-    refs.push_back(ref(rank, assembly.target, program::Slot::target,
-                       assembly.turn > 0 ? program::Mode::add : program::Mode::write,
-                       assembly.begin, assembly.begin + assembly.rows * assembly.width, 0));
-    role.op("unpack",
-            program::Kernel{.kind = program::KernelKind::cast,
-                            .stride = narrow<int>(assembly.width, "the width of a row")},
-            std::move(refs));
+    const program::Ref target =
+        ref(rank, assembly.target, program::Slot::target,
+            assembly.turn > 0 ? program::Mode::add : program::Mode::write, assembly.begin,
+            assembly.begin + assembly.rows * assembly.width, 0);
+    to_target(rank, assembly.target, target, [&](const program::Ref& to) {
+      refs.push_back(to);
+      role.op("unpack",
+              program::Kernel{.kind = program::KernelKind::cast,
+                              .stride = narrow<int>(assembly.width, "the width of a row")},
+              std::move(refs));
+    });
   }
 
   void write_role(Id rank) {
@@ -268,19 +315,26 @@ class Migrator {
   void send(const MigrationMessage& m, std::vector<Id>& sends) {
     program::RoleBuilder& role = roles_[m.from];
     const program::Send work{.channel = channel_, .peer = m.to};
+    // Limits the number of packets that are in memory.
+    const auto throttled = [&](Id op) {
+      if (sends.size() >= packets_under_way)
+        role.throttle(op, sends[sends.size() - packets_under_way]);
+    };
     if (m.without_packet) {
-      role.op("send", work, {source(traffic_.moves.copies[m.pieces.front()])});
+      const PieceCopy& c = traffic_.moves.copies[m.pieces.front()];
+      const program::Ref from = source_on_device(c, "pack");
+      const bool copied = on_host(c.from, c.source);
+      if (copied) throttled(static_cast<Id>(role.role().ops.size() - 1));
+      const Id op = role.op("send", work, {from});
+      if (copied) sends.push_back(op);
       return;
     }
     const Id storage = packet(m, true);
     for (const std::size_t i : m.pieces) {
-      const Id op =
-          role.op("pack", take(traffic_.moves.copies[i]),
-                  {source(traffic_.moves.copies[i]),
-                   in_packet(m.from, storage, i, program::Slot::target, program::Mode::write)});
-      // Limits the number of packets that are in memory.
-      if (sends.size() >= packets_under_way)
-        role.throttle(op, sends[sends.size() - packets_under_way]);
+      const program::Ref from = source_on_device(traffic_.moves.copies[i], "pack");
+      throttled(role.op(
+          "pack", take(traffic_.moves.copies[i]),
+          {from, in_packet(m.from, storage, i, program::Slot::target, program::Mode::write)}));
     }
     sends.push_back(role.op(
         "send", work,
@@ -291,7 +345,9 @@ class Migrator {
     program::RoleBuilder& role = roles_[m.to];
     const program::Recv work{.channel = channel_, .peer = m.from};
     if (m.without_packet) {
-      role.op("recv", work, {target(traffic_.moves.copies[m.pieces.front()])});
+      const PieceCopy& c = traffic_.moves.copies[m.pieces.front()];
+      to_target(m.to, c.target, target(c),
+                [&](const program::Ref& to) { role.op("recv", work, {to}); });
       return;
     }
     const Id op = role.op("recv", work,

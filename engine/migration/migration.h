@@ -22,6 +22,9 @@
 //     on that rank if the new plan has a storage of the same name and size there.
 //   - The data position is the step's number. It does not move: both plans read the same batch.
 //
+// States in host memory (an optimizer that is offloaded) stay there. A piece from or to host memory
+// passes an interval of the device; one that stays on its host as it is, is copied within it.
+//
 // Pieces for the same rank share packets, so that small tensors do not cost one latency each. A
 // tensor-parallel part of a matrix is a piece of every row. `cast` with a stride extracts such
 // pieces or assembles rows from them.

@@ -25,6 +25,13 @@ void check_followed(const job::Job& job, const plan::Plan& first) {
                  job.adaptive.warmup_plan, other->what, other->first, other->next, other->what)));
 }
 
+/// Whether the variances that a warm-up measures can change the plan: they decide which layers send
+/// sparse gradients.
+bool variances_matter(const job::Job& job) {
+  return job.plan.mesh.world_size() > 1 &&
+         job.plan.exchange.sparse.reduction != plan::Reduction::dense;
+}
+
 }  // namespace
 
 std::optional<plan::Plan> warm_up_plan(const job::Job& job, const plan::Decision* decided) {
@@ -36,7 +43,7 @@ std::optional<plan::Plan> warm_up_plan(const job::Job& job, const plan::Decision
                     InputError(fmt::format("adaptive.warmup_plan: \"{}\" does not exist", file)));
     first = methods::prepare(job::load_plan(file, job.model, job.cluster), job.model);
     check_followed(job, *first);
-  } else if (decided != nullptr) {
+  } else if (decided != nullptr && variances_matter(job)) {
     first = decided->warm_up;
   }
   if (first && decided != nullptr && first->exchange.observe == 0)

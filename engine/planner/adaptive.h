@@ -16,7 +16,8 @@
 namespace rehearse::planner {
 
 /// The plan for warm-up: the one in adaptive.warmup_plan; else, if the planner `decided` the job's
-/// plan, the fastest plan with dense gradients; else none. If the planner decided, the warm-up plan
+/// plan, the fastest plan with dense gradients; else none, and none where variances cannot change
+/// the decision (one rank, or method.reduction = "dense"). If the planner decided, the warm-up plan
 /// also observes gradient variances for the next decision. Throws InputError (key and file) when
 /// the run cannot change from the file's plan to the job's plan: other world size, batch, optimizer
 /// or clipping.

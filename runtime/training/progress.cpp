@@ -306,7 +306,7 @@ void Progress::summarise(TrainSummary& summary) const {
   summary.step_times = times_;
   if (!losses_.empty()) {
     summary.first_loss = losses_.front();
-    summary.last_loss = losses_.back();
+    summary.last_loss = std::isnan(losses_.back()) ? std::fabs(losses_.back()) : losses_.back();
   }
   if (times_.empty()) return;
   std::vector<double> sorted = times_;
@@ -343,6 +343,14 @@ void Progress::finish(const TrainSummary& summary) {
   if (summary.signal != 0)
     text += fmt::format(" (interrupted by SIG{})", sigabbrev_np(summary.signal));
   line(text, true);
+  const auto wrong =
+      std::ranges::find_if(losses_, [](double loss) { return !std::isfinite(loss); });
+  if (leader_ && wrong != losses_.end())
+    fmt::print(
+        stderr,
+        "warning: the loss is not finite in step {}: a smaller train.lr, a train.clip or more "
+        "train.warmup_steps may help\n",
+        summary.first_step + (wrong - losses_.begin()) + 1);
 }
 
 }  // namespace rehearse::runtime

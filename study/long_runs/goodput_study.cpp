@@ -251,6 +251,18 @@ goodput::Setting LongRuns::setting_of(const job::Recovery& recovery,
   return s;
 }
 
+void LongRuns::note_what_the_trace_lacks(LongRun& out) const {
+  const faults::Trace& trace = failures_.traces.front();
+  if (trace.duration.value > 0 && trace.duration.value < out.duration.value)
+    out.notes.push_back(fmt::format("the trace covers {} of {}: nothing fails in the rest",
+                                    to_text(trace.duration), to_text(out.duration)));
+  if (!trace.cluster.empty() && trace.cluster != job_.cluster.name())
+    out.notes.push_back(fmt::format(
+        "the trace was drawn for {}, the job runs on {}: other nodes than those of the trace never "
+        "fail",
+        trace.cluster, job_.cluster.name()));
+}
+
 LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& checkpoint) {
   LongRun out{.policy = recovery.policy, .checkpoint = checkpoint, .duration = options_.duration};
   out.label = fmt::format("{}, {}", name_of(recovery.policy), name_of(checkpoint.kind));
@@ -303,6 +315,12 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
           fmt::format("steps take {:.4g} times as long while transfers over {} take "
                       "{:.4g} times as long",
                       factor, of.first, of.second));
+  if (failures_.seeds.empty()) note_what_the_trace_lacks(out);
+  if (!job_.recovery.spares && out.setting.spares > out.nodes)
+    out.notes.push_back(fmt::format(
+        "the failure model has {} spare nodes, more than the job's {}: all are paid and "
+        "used here; recovery.spares states your own number",
+        out.setting.spares, out.nodes));
   if (out.summary.waiting_at_end > 0)
     out.notes.push_back(fmt::format("{} of {} runs end while they wait for nodes",
                                     out.summary.waiting_at_end, incidents_.size()));
@@ -318,6 +336,7 @@ std::optional<RunCost> cost_of(const LongRun& run, const Study& step) {
   const double nodes = double(run.nodes + run.setting.spares) / run.nodes;
   RunCost out{.currency = step.rent.currency, .per_hour = nodes * step.rent.per_hour};
   out.whole = out.per_hour * run.duration.value / 3600;
+  out.spares = out.whole * run.setting.spares / (run.nodes + run.setting.spares);
   const double tokens = run.summary.productive * step.summary.tokens_per_s;
   if (tokens > 0) out.per_billion_tokens = 1e9 * out.whole / tokens;
   return out;
@@ -331,6 +350,7 @@ nlohmann::ordered_json cost_json(const LongRun& run, const Study& step) {
   return {{"currency", cost->currency},
           {"per_hour", cost->per_hour},
           {"whole", cost->whole},
+          {"spares", cost->spares},
           {"per_billion_tokens", cost->per_billion_tokens > 0
                                      ? nlohmann::ordered_json(cost->per_billion_tokens)
                                      : nlohmann::ordered_json()},

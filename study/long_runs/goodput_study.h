@@ -74,6 +74,7 @@ class LongRuns {
   const JobFailures& failures() const { return failures_; }
 
  private:
+  void note_what_the_trace_lacks(LongRun& out) const;
   goodput::Setting setting_of(const job::Recovery& recovery, const job::Checkpoint& checkpoint);
   double fewer(int replicas);
   double relative_step(int replicas);

@@ -32,7 +32,6 @@ std::string faster_with_fewer(const job::Job& job, const plan::Decision& decisio
   double best = decision.seconds * (1 - planner::plainer_within);
   std::string advice;
   for (const auto& [left_out, devices] : by_kind) {
-    if (2 * devices.size() >= all.size()) continue;
     job::Job fewer = job;
     std::erase_if(fewer.plan.placement.rank_to_device,
                   [&](Id device) { return job.cluster.devices()[device].kind == left_out; });
@@ -49,7 +48,7 @@ std::string faster_with_fewer(const job::Job& job, const plan::Decision& decisio
       if (kind != left_out) kept.push_back(fmt::format("\"{}\"", job.cluster.kinds()[kind].name));
     advice = fmt::format(
         "a plan without the {} {} is {:.1f}% faster, {} a step: --set 'cluster.devices=[{}]'",
-        devices.size(), job.cluster.kinds()[left_out].name, 100 * (decision.seconds / best - 1),
+        devices.size(), job.cluster.kinds()[left_out].name, 100 * (1 - best / decision.seconds),
         to_text(Seconds(best)), fmt::join(kept, ", "));
   }
   return advice;

@@ -80,6 +80,19 @@ class Predicted(CliTestCase):
         )
         self.assertLess(max(from_file["peak_memory_bytes"].values()), 25.8e9 - 1.5e9)
         self.refused("plan", job, "--set", "method.offload=none", says=["leave out method.offload: "])
+        # With dense gradients nothing changes after warm-up. Otherwise the states of two plans are on the host at once.
+        self.assertNotIn("migration", self.json("simulate", job, "--seeds", 1))
+        self.refused(
+            "simulate", job, "--set", "method.reduction=sparse", "--seeds", 1,
+            says=["the migration from ", "in the memory of node 0's host, which has 128 GB", "adaptive.warmup_plan"],
+        )  # fmt: skip
+
+    def test_states_on_the_host_migrate_on_the_host(self):
+        job = self.job(ADAPTIVE + 'method.pp = 1\nmethod.tp = 1\nmethod.reduction = "sparse"\n')
+        on_host = self.json("simulate", job, "--seeds", 1, "--set", "method.offload=optimizer", "--set", "method.zero=0")["migration"]
+        on_device = self.json("simulate", job, "--seeds", 1, "--set", "method.zero=0")["migration"]
+        (host,), (device,) = on_host["peak_memory_bytes"].values(), on_device["peak_memory_bytes"].values()
+        self.assertLess(host, 0.6 * device)
 
     def test_profile_of_another_cluster(self):
         profile = self.tmp / "p.json"
@@ -113,6 +126,15 @@ class Trained(CliTestCase):
         densities = [layer["density"] for layer in layers["plan"]["layers"]]
         self.assertTrue(all(0.05 <= d <= 0.3 + 1e-9 for d in densities))
         self.assertGreater(len(set(densities)), 2)  # layers differ, by their measured variances
+
+    def test_states_on_the_host_are_the_same_after_the_change(self):
+        def losses(*keys):
+            done = json.loads(self.train("--json", "--set", "method.zero=2", *keys, "--set", f"train.out={self.tmp}/{len(keys)}").stdout)
+            self.assertEqual([change["step"] for change in done["plan_changes"]], [3])
+            self.assertEqual("optimizer on the host" in done["plan_changes"][0]["plan"], bool(keys))
+            return done["losses"]
+
+        self.assertEqual(losses("--set", "method.offload=optimizer"), losses())
 
     def test_resume_goes_on_under_the_second_plan(self):
         same = ["--set", "train.schedule=constant", "--set", "train.warmup_steps=1", "--set", "adaptive.warmup_steps=3", "--json"]

@@ -56,6 +56,22 @@ class Explain(CliTestCase):
             self.assertRegex(text, rf"(?m)^{title}  ")
         self.assertRegex(text, r"(?m)^sum +\S+ \S+ +100\.0% +\S+ \S+ +100\.0%$")
 
+    def test_links_that_stages_use_at_once(self):
+        """The analytic schedule gives each stage's all-reduce the NIC alone, so together they use more than it has."""
+        job = self.job(
+            'model.name = "gpt2-124m"\ncluster.name = "server-4090:2"\ncluster.world_size = 12\n'
+            'cluster.links.network.bandwidth = "10Gb/s"\ntrain.global_batch = 16\n'
+            'method = { name = "1f1b", pp = 6, dp = 2, order = "dp,pp,tp" }\n'
+        )
+        says = "more than 100%: ops of different lanes use these links at once"
+        text = self.rehearse("simulate", job, "--fidelity", "analytic", "--explain").stdout
+        self.assertRegex(text, r"(?m)^node0/nic>fabric .* 1\d\d\.\d%$")
+        self.assertIn(says, text)
+        fast = self.rehearse(
+            "simulate", job, "--fidelity", "analytic", "--explain", "--set", "cluster.links.network.bandwidth=400Gb/s"
+        ).stdout
+        self.assertNotIn(says, fast)
+
     def test_what_to_buy(self):
         """Slow links make a job want links, and slow devices make it want devices."""
 

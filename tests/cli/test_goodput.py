@@ -66,6 +66,25 @@ class Goodput(CliTestCase):
             note, r"the best interval rests on \d recover\w+ that read a checkpoint, of \d+ interruptions in 5 runs: more seeds"
         )
 
+    def test_spares_of_a_model_are_paid_and_that_is_said(self):
+        sets = ("--set", 'cluster.prices=["2 USD/h"]', "--set", "cluster.name=dgx-h100:2")
+        one = self.run_long(*sets)
+        cost = one["cost"]
+        self.assertAlmostEqual(cost["spares"] / cost["whole"], 61 / 63)
+        self.assertTrue(any("61 spare nodes, more than the job's 2" in note for note in one["notes"]), one["notes"])
+        stated = self.run_long(*sets, "--set", "recovery.spares=0")
+        self.assertEqual((stated["cost"]["spares"], stated["cost"]["whole"]), (0, 2 * 16 * 20 * 24))
+        self.assertFalse([note for note in stated["notes"] if "spare" in note])
+
+    def test_what_a_trace_does_not_cover(self):
+        trace = self.tmp / "drawn.toml"
+        self.rehearse("faults", self.job(JOB), "--duration", "10d", "-o", trace)
+        alone = JOB.replace('faults.model = "rsc1-a100"\nfaults.rate = 20\n', f'faults.trace = "{trace}"\n')
+        self.assertFalse([note for note in self.run_long(job=alone, duration="10d")["notes"] if "trace" in note])
+        longer = self.run_long("--set", "cluster.name=dgx-h100:32", job=alone)["notes"]
+        self.assertIn("the trace covers 240 h of 480 h: nothing fails in the rest", longer)
+        self.assertTrue(any(note.startswith("the trace was drawn for dgx-h100:16, the job runs on dgx-h100:32") for note in longer), longer)
+
     def test_stated_interval_and_kinds(self):
         often = self.run_long("--set", "train.save_every=1")
         best = self.run_long()
@@ -225,6 +244,8 @@ faults.trace = "{path}"
         return path
 
     def test_refusals(self):
+        peer = ("--set", "checkpoint.kind=peer", "--set", "checkpoint.group=17")
+        self.refused("simulate", self.job(JOB), "--duration", "20d", *QUICK, *peer, says=['"checkpoint.group": 17', "16 nodes; at most 16"])
         for arguments, words in (
             (("--duration", "20"), ["--duration", "it has no unit"]),
             (("--duration", "1s"), ["must be from 1 min to 3650 d"]),

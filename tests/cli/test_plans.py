@@ -136,6 +136,13 @@ class Printed(CliTestCase):
         alike = self.rehearse("plan", self.job(), "--budget", "20", "--no-rescore", "--set", "method.pp=1").stdout
         self.assertNotIn("segments", alike)
 
+    def test_what_the_placement_costs_by_equation_1(self):
+        job = self.job(MIXED + "method.pp = 2\nmethod.tp = 1\nmethod.zero = 0\n", "mixed.toml")
+        placed = self.rehearse("plan", job, "--no-rescore").stdout
+        self.assertRegex(placed, r"(?m)^placement +eq\. 1: greedy \S+ \S+, local search .*, taken .*, by the paper's co-location ")
+        in_order = self.rehearse("plan", job, "--no-rescore", "--set", "adaptive.placement=false").stdout
+        self.assertNotIn("placement ", in_order)
+
 
 class Planned(CliTestCase):
     cluster, model = "paper", "gpt-tiny"

@@ -8,6 +8,18 @@ import pytest
 from cli_test_case import ROOT, CliTestCase
 
 FOLDER = ROOT / "experiments/memory"
+SERVERS = """summary = "nodes of 8 RTX 4090"
+source = "none"
+scale = "nodes"
+[[nodes]]
+devices = ["RTX 4090", "RTX 4090", "RTX 4090", "RTX 4090", "RTX 4090", "RTX 4090", "RTX 4090", "RTX 4090"]
+parts = ["host", "nic"]
+links = [
+  { from = "gpu*", to = "host", bandwidth = "15.5GB/s", latency = "5.8us" },
+  { from = "host", to = "nic", bandwidth = "24GB/s", latency = "0.5us" },
+  { from = "nic", to = "fabric", bandwidth = "25Gb/s", latency = "5us" },
+]
+"""
 QUICK, SLOW = ("175b", "mpt-70b"), ("gpt-1t", "llama3-405b", "titan-405b")
 
 
@@ -26,6 +38,20 @@ class ShardedMemory(CliTestCase):
                 )
                 # The batch and, with ZeRO 2 and 3, the shard that the second micro-batch is added to.
                 self.assertLess(many, 1.03 * few)
+
+    def test_advice_on_another_mesh_names_the_groups_of_its_replicas(self):
+        (self.tmp / "servers.toml").write_text(SERVERS)
+        job = self.job(
+            'model.name = "mistral-nemo-12b"\n'
+            f'cluster.name = "{self.tmp}/servers.toml:2"\n'
+            "train = { global_batch = 64, seq_len = 4096 }\n"
+            'method = { name = "hsdp", precision = "bf16" }\n'
+        )
+        said = self.rehearse("simulate", job, expect=2).stderr
+        need, changes = re.search(r"this would fit, with ([\d.]+) GB: (--set .*)$", said).groups()
+        self.assertIn("method.shard_group=", changes)
+        peak = self.json("simulate", job, "--fidelity", "analytic", *shlex.split(changes))["peak_memory_bytes"]["RTX 4090"]
+        self.assertAlmostEqual(peak / 1e9, float(need), delta=0.06)
 
     def documented(self, *jobs):
         """Runs the commands of docs/accuracy.md on these jobs: the bytes of each, which are those of its row in the table before them."""

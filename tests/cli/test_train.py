@@ -91,6 +91,15 @@ class Train(TrainingCase):
         of = ("model", "cluster", "global_batch", "seq_len", "precision", "version", "command")
         self.assertEqual([key for key in of if key not in more], [])
 
+    def test_a_loss_that_is_not_finite_is_said(self):
+        done = self.rehearse("train", self.job(4), "--nproc", 2, "-q", "--set", "train.lr=1e30")
+        self.assertRegex(done.stderr, r"warning: the loss is not finite in step [234]: .*train\.lr")
+
+    def test_a_file_in_the_place_of_the_folder(self):
+        out = self.tmp / "file"
+        out.touch()
+        self.refused("train", self.job(), "--nproc", 2, "--set", f"train.out={out}", says=["train.out", "Not a directory"])
+
     def test_nothing_left_to_train(self):
         """--resume of a finished run says so and reports no losses."""
         job = self.job(3)

@@ -1,4 +1,5 @@
-// An interpreter for programs of casts, sends and receives, written from docs/program.md alone.
+// An interpreter for programs of casts, copies, sends and receives, written from docs/program.md
+// alone.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -53,6 +54,23 @@ inline std::vector<double> read(const program::Role& role, const program::Ref& r
   return {storage + ends(role, ref).begin, storage + ends(role, ref).end};
 }
 
+/// A copy, or a transfer: the numbers of a source become those of a target.
+inline void deliver(const std::vector<double>& payload, const program::Role& role,
+                    const program::Op& op, Memory& memory) {
+  const program::Ref* target = find(op, program::Slot::target);
+  const auto [begin, end] = ends(role, *target);
+  ASSERT_EQ(static_cast<std::int64_t>(payload.size()), end - begin);
+  std::copy(payload.begin(), payload.end(),
+            memory[role.views[target->view].storage].begin() + begin);
+}
+
+/// Whether only copies use host memory.
+inline bool on_device(const program::Role& role, const program::Op& op) {
+  return std::ranges::all_of(op.refs, [&](const program::Ref& ref) {
+    return role.storages[role.views[ref.view].storage].place == program::Place::device;
+  });
+}
+
 /// Runs the program for one step, in the linker's order. `memory`: by role.
 inline void interpret(const link::LinkedProgram& linked, std::vector<Memory>& memory) {
   const program::Program& p = linked.program;
@@ -61,7 +79,15 @@ inline void interpret(const link::LinkedProgram& linked, std::vector<Memory>& me
     const auto& event = linked.events[linked.event_of[turn.role][turn.op]];
     k += event.size();
     if (event.size() == 1) {
-      cast(p.roles[turn.role], p.roles[turn.role].ops[turn.op], memory[turn.role]);
+      const program::Role& role = p.roles[turn.role];
+      const program::Op& op = role.ops[turn.op];
+      Memory& of_rank = memory[turn.role];
+      if (std::holds_alternative<program::Copy>(op.work)) {
+        deliver(read(role, *find(op, program::Slot::source), of_rank), role, op, of_rank);
+      } else {
+        ASSERT_TRUE(on_device(role, op));
+        cast(role, op, of_rank);
+      }
       continue;
     }
     const auto is_send = [&](const link::RoleOp& m) {
@@ -72,12 +98,9 @@ inline void interpret(const link::LinkedProgram& linked, std::vector<Memory>& me
     const program::Role &sender = p.roles[from.role], &receiver = p.roles[to.role];
     const std::vector<double> payload =
         read(sender, *find(sender.ops[from.op], program::Slot::source), memory[from.role]);
-    const program::Ref* target = find(receiver.ops[to.op], program::Slot::target);
-    ASSERT_EQ(static_cast<std::int64_t>(payload.size()),
-              ends(receiver, *target).end - ends(receiver, *target).begin);
-    std::copy(payload.begin(), payload.end(),
-              memory[to.role][receiver.views[target->view].storage].begin() +
-                  ends(receiver, *target).begin);
+    ASSERT_TRUE(on_device(sender, sender.ops[from.op]));
+    ASSERT_TRUE(on_device(receiver, receiver.ops[to.op]));
+    deliver(payload, receiver, receiver.ops[to.op], memory[to.role]);
   }
 }
 

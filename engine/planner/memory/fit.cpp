@@ -10,6 +10,7 @@
 #include "engine/base/names.h"
 #include "engine/base/refusal.h"
 #include "engine/base/units.h"
+#include "engine/costs/storage_prices.h"
 #include "engine/planner/memory/remedy.h"
 
 namespace rehearse::planner {
@@ -153,6 +154,12 @@ void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
   const auto needs = device_needs(linked, cluster, plan.placement.rank_to_device);
   const DeviceNeed* worst = fullest(needs);
   if (worst == nullptr) return;
+  if (plan.exchange.offload != plan::Offload::none && !can_offload(cluster))
+    for (Id node = 0; node < static_cast<Id>(cluster.nodes()); ++node) {
+      const costs::StoragePrices prices(cluster, plan.placement.rank_to_device);
+      // No advice on memory helps where these throw an InputError, which says what is not known.
+      prices.copy(node, 0), prices.update(node, 0);
+    }
   const Id role = linked.role_of[worst->rank];
   const auto remedy = find_remedy({plan, {}}, model, cluster);
   const std::string all = fmt::format(

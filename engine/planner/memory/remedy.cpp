@@ -7,6 +7,7 @@
 
 #include "engine/base/numbers/divisors.h"
 #include "engine/link/workspace.h"
+#include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/memory/fit.h"
 #include "engine/planner/search/bounds.h"
@@ -112,6 +113,23 @@ std::vector<Change> savings(const Trial& on, const plan::Plan& start, const mode
   return out;
 }
 
+/// The trial with groups of ZeRO-3 inside nodes, as methods choose them for its mesh, and with
+/// those that it has. Their size is said, because the method would choose the former by itself.
+std::vector<Trial> with_shard_groups(const Trial& trial) {
+  const int had = trial.plan.exchange.sharding.shard_group;
+  if (had == 0) return {trial};
+  std::vector<Trial> out;
+  for (const int group : {methods::group_in_nodes(trial.plan), had}) {
+    if (group == 0 || trial.plan.mesh.dp % group != 0 ||
+        (!out.empty() && out.front().plan.exchange.sharding.shard_group == group))
+      continue;
+    Trial& next = out.emplace_back(trial);
+    next.plan.exchange.sharding.shard_group = group;
+    next.changes.push_back(fmt::format("method.shard_group={}", group));
+  }
+  return out;
+}
+
 /// Meshes with less data parallelism and more tensor and pipeline parallelism, with as many
 /// micro-batches as possible.
 std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& model) {
@@ -142,7 +160,7 @@ std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& m
       const std::vector<int> numbers = more_micro_batches(next.plan, start.plan, model);
       if (numbers.empty()) continue;
       next = with_micro_batches(next, numbers.back());
-      out.push_back(next);
+      for (Trial& one : with_shard_groups(next)) out.push_back(std::move(one));
     }
   return out;
 }

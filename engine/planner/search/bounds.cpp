@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "engine/costs/contention.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/placement/rank_grid.h"
 
@@ -24,7 +25,18 @@ Bounds::Bounds(const model::ModelSpec& model, const cluster::Cluster& cluster,
       local_(model, profile),
       pace_(pace.begin(), pace.end()),
       network_known_(profile == nullptr || profile->collectives.empty()),
+      transfers_known_(profile == nullptr || profile->transfers.empty()),
+      slow_(slow.begin(), slow.end()),
       prices_(cluster, slow) {}
+
+namespace {
+
+/// Whether data-parallel ranks exchange gradients (ZeRO-3: weights) with all their entries.
+bool sums_whole_gradients(const plan::Plan& plan) {
+  return plan.mesh.dp > 1 && plan.exchange.sparse.layers.empty();
+}
+
+}  // namespace
 
 double Bounds::seconds(const plan::Plan& plan) {
   // With shared cores there is no bound: ranks slow each other down, or run faster than measured.
@@ -32,8 +44,10 @@ double Bounds::seconds(const plan::Plan& plan) {
   double most = 0;
   for (const Replica& replica : mesh_of(plan).replicas)
     most = std::max(most, compute_seconds(plan, replica, network_known_));
-  if (plan.mesh.dp > 1 && plan.exchange.sparse.layers.empty() && network_known_)
-    for (int s = 0; s < plan.mesh.pp; ++s) most = std::max(most, network_seconds(plan, s));
+  if (sums_whole_gradients(plan) && network_known_)
+    for (int s = 0; s < plan.mesh.pp; ++s)
+      most =
+          std::max(most, network_seconds(plan, s, elements(plan)[static_cast<std::size_t>(s)].all));
   return most * (1 - 1e-6);  // tolerance for rounding
 }
 
@@ -45,21 +59,20 @@ double Bounds::local_seconds(const plan::Plan& plan) {
   return most * (1 - 1e-6);
 }
 
-const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
-  std::vector<int> shape{plan.mesh.pp, plan.mesh.tp, plan.samples()};
-  shape.insert(shape.end(), plan.schedule.shares.begin(), plan.schedule.shares.end());
+Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
   const int divided = plan.exchange.group();
-  if (mesh_.shape == shape && mesh_.group == divided && mesh_.order == plan.mesh.order &&
-      mesh_.devices == plan.placement.rank_to_device)
-    return mesh_;
-  MeshGroups mesh{.shape = std::move(shape),
-                  .group = divided,
-                  .order = plan.mesh.order,
-                  .devices = plan.placement.rank_to_device};
+  std::vector<int> shape{plan.mesh.pp, plan.mesh.tp, plan.samples(), divided};
+  shape.insert(shape.end(), plan.schedule.shares.begin(), plan.schedule.shares.end());
+  std::list<MeshGroups>& meshes = meshes_[std::move(shape)];
+  for (MeshGroups& mesh : meshes)
+    if (mesh.order == plan.mesh.order && mesh.devices == plan.placement.rank_to_device) return mesh;
+  MeshGroups& mesh = meshes.emplace_back(
+      MeshGroups{.order = plan.mesh.order, .devices = plan.placement.rank_to_device});
   const RankGrid at(plan);
-  std::set<std::pair<int, std::vector<std::vector<PacedKind>>>> seen;
+  using Key = std::pair<int, std::vector<std::vector<PacedKind>>>;
+  std::map<Key, std::size_t> seen;  // the index of the replica
   for (int d = 0; d < plan.mesh.dp; ++d) {
-    Replica replica{.samples = plan.samples(d)};
+    Replica replica{.samples = plan.samples(d), .members = {d}};
     std::vector<std::vector<Id>> groups;
     for (int s = 0; s < plan.mesh.pp; ++s) {
       std::set<PacedKind> kinds;
@@ -71,7 +84,12 @@ const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
       }
       replica.kinds.emplace_back(kinds.begin(), kinds.end());
     }
-    if (!seen.insert({replica.samples, replica.kinds}).second) continue;
+    const auto [same, fresh] =
+        seen.try_emplace({replica.samples, replica.kinds}, mesh.replicas.size());
+    if (!fresh) {
+      mesh.replicas[same->second].members.push_back(d);
+      continue;
+    }
     for (const auto& group : groups) replica.tensor_groups.push_back(prices_.groups({group}, {0}));
     mesh.replicas.push_back(std::move(replica));
   }
@@ -93,7 +111,7 @@ const Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
         parts.emplace_back(from, from + divided);
     mesh.shard_groups.push_back(priced(parts));
   }
-  return mesh_ = std::move(mesh);
+  return mesh;
 }
 
 const std::vector<double>& Bounds::passes(Id kind, int samples, const plan::Plan& plan,
@@ -148,45 +166,107 @@ Bounds::Work Bounds::chunk_work(const plan::Plan& plan, const Replica& replica, 
 
 double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, bool network) {
   const bool overlaps = methods::strategy_named(plan.method).order(plan, model_).halved != nullptr;
+  const bool once_a_step = network && sums_whole_gradients(plan) && !plan.shards_gradients() &&
+                           plan.exchange.sharding.zero < 3;
+  const int micro_batches = plan.schedule.micro_batches;
+  const auto pp = static_cast<std::size_t>(plan.mesh.pp);
+  const std::size_t chunks = plan.placement.stages.size();
+  std::vector<double> all(chunks), rest(pp, 0.0);  // seconds of one micro-batch
+  for (std::size_t c = 0; c < chunks; ++c) {
+    all[c] = chunk_work(plan, replica, static_cast<int>(c % pp), c, recomputes_all(plan), network)
+                 .seconds;
+    rest[c % pp] += all[c];
+  }
+  const std::vector<Hop> no_hops(pp);
+  const bool hops_known = network && !overlaps && transfers_known_ &&
+                          plan.exchange.sparse.layers.empty();  // these may divide roles
+  const std::vector<Hop>& hops = hops_known && pp > 1 ? this->hops(plan, replica) : no_hops;
   double most = 0, down = 0;
-  for (int s = 0; s < plan.mesh.pp; ++s) {
-    double all = 0, first = 0;
-    for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
-         c += static_cast<std::size_t>(plan.mesh.pp)) {
-      all += chunk_work(plan, replica, s, c, recomputes_all(plan), network).seconds;
-      // Without recomputation: it may run before the gradient arrives.
-      if (c == static_cast<std::size_t>(s))
-        first = chunk_work(plan, replica, s, c, false, network).seconds;
-    }
-    most = std::max(most, down + plan.schedule.micro_batches * all);
-    if (!overlaps) down += first;
+  for (std::size_t c = 0; c < chunks; ++c) {
+    const std::size_t s = c % pp;
+    most = std::max(most, down + micro_batches * rest[s]);
+    if (once_a_step && c < pp)
+      most = std::max(most, micro_batches * rest[s] - all[c] +
+                                std::max(all[c], network_seconds(plan, static_cast<int>(s),
+                                                                 elements(plan)[s].first)));
+    if (overlaps) continue;
+    rest[s] -= all[c];
+    // Without recomputation: it may run before the gradient arrives.
+    down += chunk_work(plan, replica, static_cast<int>(s), c, false, network).seconds;
+    if (c + 1 == chunks) break;
+    const std::size_t sends = (chunks - 2 - c) / pp + 1;  // chunks of the stage that send on
+    const double transfers = micro_batches * static_cast<double>(sends);
+    const auto [shorter, longer] = std::minmax(hops[s].forward, hops[s].backward);
+    most = std::max(most, down + shorter + transfers * longer);
+    down += shorter + longer;
   }
   return most;
 }
 
-const std::vector<std::int64_t>& Bounds::elements(const plan::Plan& plan) {
+const std::vector<Bounds::Hop>& Bounds::hops(const plan::Plan& plan, const Replica& replica) {
+  const std::int64_t bytes = std::int64_t{replica.samples} * model_.seq_len * model_.hidden *
+                             size_of(plan.precision) /
+                             (plan.mesh.cp * (plan.mesh.sequence_parallel ? plan.mesh.tp : 1));
+  auto [it, fresh] = mesh_of(plan).hops.try_emplace({replica.members.front(), bytes},
+                                                    static_cast<std::size_t>(plan.mesh.pp), Hop{});
+  if (!fresh) return it->second;
+  const RankGrid at(plan);
+  costs::Contention contention(cluster_, slow_);
+  std::vector<std::vector<Hop>> of_replica(static_cast<std::size_t>(plan.mesh.dp), it->second);
+  std::vector<double> seconds;
+  for (const bool forward : {true, false})
+    for (int s = 0; s < plan.mesh.pp; ++s) {
+      const int to = (s + 1) % plan.mesh.pp;
+      for (int d = 0; d < plan.mesh.dp; ++d)
+        for (int t = 0; t < plan.mesh.tp && plan.samples(d) == replica.samples; ++t) {
+          const Id a = plan.placement.rank_to_device[at.rank(s, d, t)],
+                   b = plan.placement.rank_to_device[at.rank(to, d, t)];
+          contention.add(forward ? a : b, forward ? b : a, static_cast<double>(bytes));
+        }
+      contention.finish(seconds), contention.clear();
+      auto next = seconds.begin();
+      for (int d = 0; d < plan.mesh.dp; ++d) {
+        if (plan.samples(d) != replica.samples) continue;
+        Hop& hop = of_replica[static_cast<std::size_t>(d)][static_cast<std::size_t>(s)];
+        (forward ? hop.forward : hop.backward) = *std::min_element(next, next + plan.mesh.tp);
+        next += plan.mesh.tp;
+      }
+    }
+  const auto sum = [&](int d) {
+    double all = 0;
+    for (const Hop& hop : of_replica[static_cast<std::size_t>(d)])
+      all += hop.forward + hop.backward;
+    return all;
+  };
+  const int slowest = *std::max_element(replica.members.begin(), replica.members.end(),
+                                        [&](int a, int b) { return sum(a) < sum(b); });
+  return it->second = std::move(of_replica[static_cast<std::size_t>(slowest)]);
+}
+
+const std::vector<Bounds::Elements>& Bounds::elements(const plan::Plan& plan) {
   if (pp_ == plan.mesh.pp && tp_ == plan.mesh.tp && stages_ == plan.placement.stages)
     return elements_;
   pp_ = plan.mesh.pp, tp_ = plan.mesh.tp, stages_ = plan.placement.stages;
   elements_.clear();
   for (int stage = 0; stage < plan.mesh.pp; ++stage) {
     std::set<Id> groups;
+    Elements& of_stage = elements_.emplace_back();
     for (auto c = static_cast<std::size_t>(stage); c < plan.placement.stages.size();
-         c += static_cast<std::size_t>(plan.mesh.pp))
+         c += static_cast<std::size_t>(plan.mesh.pp)) {
       for (const Id s : plan.placement.stages[c])
-        groups.insert(model_.segments[s].groups.begin(), model_.segments[s].groups.end());
-    auto& sum = elements_.emplace_back(0);
-    for (const Id g : groups) sum += elements_of(model_.groups[g], plan.mesh.tp);
+        for (const Id g : model_.segments[s].groups)
+          if (groups.insert(g).second) of_stage.all += elements_of(model_.groups[g], plan.mesh.tp);
+      if (c == static_cast<std::size_t>(stage)) of_stage.first = of_stage.all;
+    }
   }
   return elements_;
 }
 
-double Bounds::network_seconds(const plan::Plan& plan, int stage) {
+double Bounds::network_seconds(const plan::Plan& plan, int stage, std::int64_t elements) {
   const MeshGroups& mesh = mesh_of(plan);
   const auto at = static_cast<std::size_t>(stage);
   const Id group =
       plan.exchange.sharding.shard_group > 0 ? mesh.shard_groups[at] : mesh.data_groups[at];
-  const std::int64_t elements = this->elements(plan)[at];
   switch (plan.exchange.sharding.zero) {
     case 0:
       return fastest(group, program::Move::all_reduce, elements, plan.gradient_type());
@@ -200,7 +280,8 @@ double Bounds::network_seconds(const plan::Plan& plan, int stage) {
     }
     default:
       return (plan.shards_gradients() ? plan.schedule.micro_batches : 1) *
-             fastest(group, program::Move::reduce_scatter, elements, plan.gradient_type());
+                 fastest(group, program::Move::reduce_scatter, elements, plan.gradient_type()) +
+             fastest(group, program::Move::all_gather, elements, plan.precision);
   }
 }
 
@@ -237,7 +318,8 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
           (plan.shards_gradients() ? shards : 1) +
       optimizer / (plan.exchange.sharding.zero >= 1 ? shards : 1);
   for (int s = 0; s < plan.mesh.pp; ++s) {
-    const double states = static_cast<double>(elements(plan)[static_cast<std::size_t>(s)]) * each;
+    const double states =
+        static_cast<double>(elements(plan)[static_cast<std::size_t>(s)].all) * each;
     for (const Replica& replica : mesh_of(plan).replicas) {
       const auto& sums = saved(replica.samples, plan);
       const int alive =

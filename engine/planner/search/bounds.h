@@ -6,17 +6,30 @@
 //
 // - Compute: stage s does the forward and backward of M micro-batches, with the tensor-parallel
 //   collectives between its segments. The stages before it do the first forward before that, and
-//   the last backward after that. Example for s = 2 and M micro-batches:
+//   the last backward after that, and the hops between them take their time. Example for s = 2 and
+//   M micro-batches:
 //
 //       stage 0   F                           B
 //       stage 1     F                       B         F + F + M x (work of stage 2) + B + B
-//       stage 2       [ M x its own work ]
+//       stage 2       [ M x its own work ]            + hops
 //
+//   With virtual stages the same holds for the chunks of a stage from chunk c on, after and before
+//   all chunks below c. It also holds for the hops from one stage to the next, because a channel
+//   runs one transfer at a time.
 //   Where backwards are halved, steps overlap: only the M micro-batches of a stage count.
 //
 // - Network: a channel runs one collective at a time. So a step takes at least as long as the
-//   collectives of a stage with all its gradients (ZeRO-3: weights) in one piece.
+//   collectives of a stage with all its gradients (ZeRO-3: weights) in one piece. Gradients that
+//   are summed once a step are ready when the last micro-batch has added to them: before that, the
+//   stage does all its work but that of the last micro-batch (on its first chunk), and its next
+//   step begins with weights that are updated and, with ZeRO 1 and 2, gathered.
+//
+//       compute   [ M - 1 micro-batches ][ the last one ]                       (M - 1) x work
+//       network                          [ gradients in one piece ][ weights ]  + max(work,
+//       network)
+//
 #pragma once
+#include <list>
 #include <map>
 #include <span>
 #include <string>
@@ -54,30 +67,42 @@ class Bounds {
   /// `kinds` and `tensor_groups` (into CollectivePrices) are by stage.
   struct Replica {
     int samples = 0;
+    std::vector<int> members = {};  // their places in the data-parallel group
     std::vector<std::vector<PacedKind>> kinds = {};
     std::vector<Id> tensor_groups = {};
   };
-  /// Groups of one mesh. `shape` (pp, tp, samples, shares), `group`, `order` and `devices` identify
-  /// it.
+  /// Seconds of a micro-batch's activation from a stage to the next one (of the last: to stage 0),
+  /// and of its gradient back.
+  struct Hop {
+    double forward = 0, backward = 0;
+  };
+  /// Groups of one mesh, which `order` and `devices` identify among those of one shape.
   struct MeshGroups {
-    std::vector<int> shape = {};
-    int group = 0;  // plan::Exchange::group()
     std::string order = {};
     std::vector<Id> devices = {};
     std::vector<Replica> replicas = {};
     std::vector<Id> data_groups = {};   // by stage: all of its data-parallel groups
-    std::vector<Id> shard_groups = {};  // the same, divided into groups of `group` ranks
+    std::vector<Id> shard_groups = {};  // the same, divided into groups of plan::Exchange::group()
+    /// By first member of a replica and bytes; entries are by stage.
+    std::map<std::pair<int, std::int64_t>, std::vector<Hop>> hops = {};
   };
   struct Work {
     double seconds = 0;  // all passes over one micro-batch
     int segments = 0;
   };
-  /// Keeps the last mesh, because the candidates of one mesh follow each other.
-  const MeshGroups& mesh_of(const plan::Plan& plan);
-  /// By stage: parameter elements per rank. Keeps the last answer.
-  const std::vector<std::int64_t>& elements(const plan::Plan& plan);
+  /// Computed once for each mesh.
+  MeshGroups& mesh_of(const plan::Plan& plan);
+  /// Parameter elements per rank of a stage, and of its first chunk.
+  struct Elements {
+    std::int64_t all = 0, first = 0;
+  };
+  /// By stage. Keeps the last answer.
+  const std::vector<Elements>& elements(const plan::Plan& plan);
   double compute_seconds(const plan::Plan& plan, const Replica& replica, bool network);
-  double network_seconds(const plan::Plan& plan, int stage);
+  /// By stage: of the member whose hops take longest. `replica`: of the plan's mesh.
+  const std::vector<Hop>& hops(const plan::Plan& plan, const Replica& replica);
+  /// Of the stage's data-parallel collectives with so many elements a rank.
+  double network_seconds(const plan::Plan& plan, int stage, std::int64_t elements);
   Work chunk_work(const plan::Plan& plan, const Replica& replica, int stage, std::size_t chunk,
                   bool recompute, bool network);
   /// Running sums over segments; entry s is the sum of the segments before s. Seconds of all
@@ -91,12 +116,15 @@ class Bounds {
   const cluster::Cluster& cluster_;
   costs::LocalPrices local_;
   std::vector<double> pace_;
-  bool network_known_;  // prices_ are lower bounds: the profile has no measured collectives
+  bool network_known_;    // prices_ are lower bounds: the profile has no measured collectives
+  bool transfers_known_;  // the same of hops: the profile has no measured transfers
+  std::vector<double> slow_;
   costs::CollectivePrices prices_;
-  MeshGroups mesh_ = {};
+  /// By pp, tp, samples, group and shares.
+  std::map<std::vector<int>, std::list<MeshGroups>> meshes_ = {};
   std::vector<std::vector<Id>> stages_ = {};  // key of elements_, with tp_ and pp_
   int tp_ = 0, pp_ = 0;
-  std::vector<std::int64_t> elements_ = {};
+  std::vector<Elements> elements_ = {};
   std::map<std::tuple<Id, int, int, bool, bool>, std::vector<double>> passes_ = {};
   std::map<std::tuple<int, int, bool, bool>, std::vector<double>> saved_ = {};
 };

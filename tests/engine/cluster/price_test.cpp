@@ -100,8 +100,13 @@ TEST(Prices, AJobReplacesThePlatforms) {
   set_prices(c, R"x(["old: 0.25 USD/h", "1 USD/h (mine: ours)"])x");
   EXPECT_DOUBLE_EQ(rent_of(c, std::vector<Id>{0, 4, 6}).per_hour, 1 + 1 + 0.25);
   EXPECT_EQ(c.kinds()[0].price.source, "mine: ours");
-  set_prices(c, R"(["old: 0.25 USD/h"])");
-  EXPECT_THAT(rent_of(c, std::vector<Id>{0}).unpriced, ElementsAre("fast"));
+  Cluster other = three_nodes();
+  set_prices(other, R"(["old: 0.75 USD/h"])");
+  EXPECT_DOUBLE_EQ(rent_of(other, std::vector<Id>{6}).per_hour, 0.75);
+  for (const Id id : {Id{0}, Id{4}})
+    EXPECT_EQ(rent_of(other, std::vector<Id>{id}).prices,
+              rent_of(three_nodes(), std::vector<Id>{id}).prices)
+        << "a kind that is not named keeps its price";
   cluster::set_prices(c, Config::parse("", "job.toml"));
   EXPECT_DOUBLE_EQ(rent_of(c, std::vector<Id>{6}).per_hour, 0.25) << "without the key";
   EXPECT_EQ(c.hash(), before) << "prices change no step time";

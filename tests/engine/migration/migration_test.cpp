@@ -78,6 +78,12 @@ std::vector<Named> plans_on(int ranks, program::DType precision = program::DType
        {.method = "pipedream-2bw",
         .mesh = {.pp = 2, .dp = ranks / 2},
         .schedule = {.micro_batches = 2}}},
+      {"offload",
+       {.method = "ddp", .mesh = {.dp = ranks}, .exchange = {.offload = plan::Offload::optimizer}}},
+      {"tp2 zero-offload",
+       {.method = "zero-offload",
+        .mesh = {.dp = ranks / 2, .tp = 2},
+        .exchange = {.offload = plan::Offload::optimizer}}},
   };
   for (Named& one : out) {
     plan::Plan& plan = one.plan;

@@ -18,17 +18,11 @@
 #include "engine/planner/search/candidates.h"
 #include "engine/planner/search/evaluator.h"
 #include "engine/planner/search/sensitivity.h"
+#include "tests/engine/planner/planner_job.h"
 #include "tests/message_of.h"
 
 namespace rehearse::planner {
 namespace {
-
-job::Job job_of(const std::string& model, const std::string& cluster, const std::string& more = "",
-                const std::string& method = "ddp") {
-  return job::parse_job_to_plan("model.name = \"" + model + "\"\ncluster.name = \"" + cluster +
-                                    "\"\nmethod.name = \"" + method + "\"\n" + more,
-                                "job.toml");
-}
 
 /// Jobs that are small enough to dry-run every candidate.
 std::vector<job::Job> small_jobs() {
@@ -46,6 +40,10 @@ TEST(Planner, BoundsAreBelowWhatIsFound) {
                         "train.global_batch = 16\ncluster.world_size = 4\n"
                         "software.name = \"megatron-2021\"\nmethod.recompute = true\n"
                         "method.recompute_unit = \"layer\""));
+  // With slow hops between stages, several chunks a stage, and weights that are gathered.
+  jobs.push_back(job_of("gpt2-124m", "server-4090:2",
+                        "train.global_batch = 32\ncluster.links.network.bandwidth = \"10Gb/s\"\n"
+                        "method.bucket = \"25MB\""));
   for (const char* halved : {"zb-h1", "zb-h2"})
     jobs.push_back(job_of("gpt2-124m", "dgx-a100",
                           "train.global_batch = 16\nmethod.bucket = \"25MB\"\nmethod.pp = 4",

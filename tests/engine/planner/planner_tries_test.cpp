@@ -16,17 +16,11 @@
 #include "engine/planner/memory/fit.h"
 #include "engine/planner/planner.h"
 #include "engine/planner/search/candidates.h"
+#include "tests/engine/planner/planner_job.h"
 #include "tests/message_of.h"
 
 namespace rehearse::planner {
 namespace {
-
-job::Job job_of(const std::string& model, const std::string& cluster,
-                const std::string& more = "") {
-  return job::parse_job_to_plan("model.name = \"" + model + "\"\ncluster.name = \"" + cluster +
-                                    "\"\nmethod.name = \"ddp\"\n" + more,
-                                "job.toml");
-}
 
 /// The path of a platform: two nodes of four RTX 4090 and one of four V100, without NVLink.
 std::string mixed_platform() {
