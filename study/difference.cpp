@@ -184,16 +184,24 @@ std::vector<Both> timeline(const Difference& d) {
   return out;
 }
 
-std::string shortened(const std::string& value) {
-  constexpr std::size_t most = 36;
+/// At most 36 characters of a value: a longer one from shortly before `differs`, the place of its
+/// first difference from the other job's.
+std::string shortened(const std::string& value, std::size_t differs) {
+  constexpr std::size_t most = 36, kept = 8;  // kept: characters shown ahead of the difference
   if (value.empty()) return "-";
-  return value.size() <= most ? value : value.substr(0, most - 3) + "...";
+  if (value.size() <= most) return value;
+  const std::size_t begin = differs + kept < most ? 0 : std::min(differs, value.size()) - kept;
+  const std::string from = begin == 0 ? value : "..." + value.substr(begin);
+  return from.size() <= most ? from : from.substr(0, most - 3) + "...";
 }
 
 std::string key_table(const std::string& title, const std::vector<KeyDifference>& keys) {
   std::vector<std::vector<std::string>> rows{{title, "A", "B"}};
-  for (const KeyDifference& one : keys)
-    rows.push_back({one.key, shortened(one.a), shortened(one.b)});
+  for (const KeyDifference& one : keys) {
+    const auto differs =
+        static_cast<std::size_t>(std::ranges::mismatch(one.a, one.b).in1 - one.a.begin());
+    rows.push_back({one.key, shortened(one.a, differs), shortened(one.b, differs)});
+  }
   return table(rows) + "\n";
 }
 

@@ -191,6 +191,13 @@ std::vector<std::string> warnings_of(const job::Job& job, const program::Program
   if (const int rare = rarest_left_out(program); rare > 0)
     out.push_back(
         fmt::format("exchanges every {} steps are too rare: no simulated step has one", rare));
+  if (const auto& every = job.plan.exchange.averaging.local_steps;
+      every && *every > job.train.steps && job.where.contains("train.steps"))
+    out.push_back(
+        fmt::format("method.local_steps: {}: in train.steps = {} ranks would never exchange "
+                    "weights, so `rehearse "
+                    "train` refuses this job; at most {}",
+                    *every, job.train.steps, job.train.steps));
   if (const std::string equal = equal_work_of_unlike_devices(job); !equal.empty())
     out.push_back(equal);
   if (job.where.contains("train.steps") && study.last_phase >= job.train.steps)

@@ -170,7 +170,7 @@ void add_calibrate(CLI::App& app, Context& context) {
       "    --software-output mine.toml");
   auto options = std::make_shared<CalibrateOptions>();
   study::CalibrationQuestion& question = options->question;
-  command.option("DATA", question.data, "Table of step times, nccl-tests output, or trace")
+  command.option("DATA", question.data, "Table or log of step times, nccl-tests output, or trace")
       .required();
   command.option("--kind", options->kind, "What DATA is; default: what it looks like")
       .one_of(names_of<study::Measurements>());

@@ -20,6 +20,7 @@ struct TrainFlags {
   std::string nnodes = {}, rendezvous = {};
   int nproc = 0;
   bool resume = false, overwrite = false, rehearsed = false;
+  bool folder_locked = false;  // by the launcher of this rank
 };
 
 /// The functions of the module. They throw InputError, ProgramError and BackendError.

@@ -22,11 +22,13 @@
 #include "engine/planner/adaptive.h"
 #include "engine/planner/memory/linked_program.h"
 #include "engine/tensors/variance.h"
+#include "runtime/checkpoints/folder_lock.h"
 #include "runtime/checkpoints/huggingface.h"
 #include "runtime/checkpoints/run_folder.h"
 #include "runtime/control/launch/environment.h"
 #include "runtime/control/membership/agent.h"
 #include "runtime/device/load_device.h"
+#include "runtime/training/run_start.h"
 #include "runtime/training/train.h"
 #include "study/load.h"
 #include "study/planning/decision.h"
@@ -69,6 +71,7 @@ Prepared prepare_run(const Context& context, const TrainFlags& options, int rank
         "products; nearest: \"bf16\"",
         options.job));
   runtime::check_device(job.run.device);
+  runtime::check_threads(job);
   check_survival(job);
   const std::optional<plan::Decision> decided = study::decide_plan(job, teller);
   if (!options.profile_out.empty() && job.plan.exchange.observe == 0)
@@ -135,6 +138,9 @@ runtime::TrainSummary run_start(const Context& context, const TrainFlags& option
   auto [job, run] = prepare_run(context, options, environment.world_size, nullptr);
   check_weights(job, options);
   check_slow_rank(job, agent != nullptr);
+  std::optional<runtime::FolderLock> lock;
+  if (environment.rank == 0 && !options.folder_locked && !job.train.out.empty())
+    lock.emplace(job.train.out);
   if (options.rehearsed) study::check_rehearsal(job);
   job::Job first = job;
   first.plan = std::move(run.first);
@@ -259,8 +265,12 @@ int launch_all(const Context& context, const TrainFlags& options) {
     planner::fitting_program(first);
     study::check_migration(job, run.first);
   }
+  // Launchers of several nodes share the folder: rank 0 locks it.
+  std::optional<runtime::FolderLock> lock;
+  if (options.nnodes.empty() && !job.train.out.empty()) lock.emplace(job.train.out);
   teller.reset();  // from here on the ranks print
   TrainFlags of_rank = options;
+  of_rank.folder_locked = lock.has_value();
   of_rank.nproc = 0;
   of_rank.nnodes.clear();
   return launch_and_recover(context, options, job,

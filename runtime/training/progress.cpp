@@ -29,6 +29,9 @@ constexpr const char* evicted = "evicted";
 /// that it left out, and whether it was late.
 constexpr std::size_t values_of_report = 5;
 
+/// The same loss for people: fmt prints some NaNs as "-nan".
+double without_sign_of_nan(double loss) { return std::isnan(loss) ? std::abs(loss) : loss; }
+
 /// The peak rate of this run's devices, or why it is not known.
 struct Peak {
   double flops = 0;  // FLOP/s, sum over all ranks that compute
@@ -212,7 +215,8 @@ void Progress::tell(std::int64_t step, PendingStep told) {
   if (auto clients = data_.drawn_clients(step); !clients.empty()) row["clients"] = clients;
   write(row);
   std::string text = fmt::format("step {}/{}  ", step + 1, job_.train.steps);
-  text += labels > 0 ? fmt::format("loss {:.4f}", loss) : "all clients are late";
+  text +=
+      labels > 0 ? fmt::format("loss {:.4f}", without_sign_of_nan(loss)) : "all clients are late";
   if (seconds > 0)
     text += fmt::format("  {:.0f} tok/s  {}/step", tokens / seconds, to_text(Seconds(seconds)));
   if (mfu > 0) text += fmt::format("  MFU {}{}", percent(mfu, 1), mfu_suffix_);
@@ -238,6 +242,7 @@ void Progress::validation(std::int64_t step, double loss, double seconds) {
   // The time of the validation belongs to no step.
   ended_.clear();
   write({{"step", step}, {"validation_loss", loss}});
+  loss = without_sign_of_nan(loss);
   line(fmt::format("step {}/{}  validation loss {:.4f}  perplexity {:.2f}  ({})", step,
                    job_.train.steps, loss, std::exp(loss), to_text(Seconds(seconds))),
        true);
@@ -248,6 +253,7 @@ void Progress::evaluated(std::int64_t step, const std::string& folder, double lo
   if (!leader_) return;
   ended_.clear();
   write({{"step", step}, {"evaluated", folder}, {"evaluated_loss", loss}});
+  loss = without_sign_of_nan(loss);
   line(fmt::format("step {}/{}  loss on {} {:.4f}  perplexity {:.2f}  ({})", step, job_.train.steps,
                    folder, loss, std::exp(loss), to_text(Seconds(seconds))),
        true);

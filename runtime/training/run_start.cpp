@@ -46,12 +46,20 @@ void check_folder(const job::Job& job, const TrainOptions& options, const RunSta
   if (!start.within && !options.overwrite) check_unused(job.train.out);
 }
 
+int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+
 }  // namespace
 
+void check_threads(const job::Job& job) {
+  const int most = 16 * cores();  // more would exhaust the system's processes, to no use
+  if (job.run.threads > most)
+    throw InputError(fmt::format("run.threads: {}: at most {} on this machine, 16 for each core",
+                                 job.run.threads, most));
+}
+
 void set_threads(const job::Job& job, const Environment& environment) {
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   at::set_num_threads(job.run.threads > 0 ? job.run.threads
-                                          : std::max(1, cores / environment.local_world_size));
+                                          : std::max(1, cores() / environment.local_world_size));
   // Activations are allocated and freed in every step. Keep their pages instead of requesting them
   // from the kernel each time.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -91,9 +99,13 @@ void check_trainable(const job::Job& job, const link::LinkedProgram& linked) {
   if (const auto& every = job.plan.exchange.averaging.local_steps;
       every && *every > job.train.steps)
     throw InputError(
-        fmt::format("method.local_steps: {}: in train.steps = {} ranks would never exchange "
+        fmt::format("method.local_steps: {}{}: in train.steps = {} ranks would never exchange "
                     "weights; at most {}",
-                    *every, job.train.steps, job.train.steps));
+                    *every,
+                    job.where.contains("method.local_steps")
+                        ? ""
+                        : fmt::format(" by default with {}", job.plan.method),
+                    job.train.steps, job.train.steps));
 }
 
 void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read,

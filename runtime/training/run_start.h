@@ -29,6 +29,8 @@ struct RunStart {
 RunStart find_start(const job::Job& job, const TrainOptions& options, const NodeStore& store,
                     Control& control);
 
+/// Throws InputError when the job asks for more threads than a rank of this machine can use.
+void check_threads(const job::Job& job);
 /// How many threads kernels of this rank use, and how its process keeps memory.
 void set_threads(const job::Job& job, const Environment& environment);
 /// What users must know of the device that the run trains on: sentences.

@@ -47,7 +47,8 @@ struct LinkSpeed {
 /// what.
 std::vector<ValidationRow> rows_of(const CalibrationQuestion& question,
                                    calibration::NcclOutput& output) {
-  if (!calibration::is_nccl_output(question.text)) return read_measurements(question.data, false);
+  if (!calibration::is_nccl_output(question.text))
+    return read_measurements(parse_csv(question.text, question.data), question.data, false);
   output = calibration::read_nccl_output(question.text, question.data);
   std::vector<ValidationRow> out;
   for (const calibration::NcclTime& one : output.times)

@@ -56,7 +56,8 @@ class StepRows {
           "name what to fit: --device NAME for the efficiencies of a device, --software NAME for "
           "the host's seconds, or both");
     if (!question.software.empty()) software_ = software::load_software(question.software).name;
-    const std::vector<ValidationRow> rows = read_measurements(question.data, false);
+    const std::vector<ValidationRow> rows =
+        read_measurements(columns_.table(), question.data, false);
     for (std::size_t r = 0; r < rows.size(); ++r) load(rows[r], r);
     if (jobs_.empty()) refuse();
   }

@@ -14,26 +14,29 @@
 #include "engine/calibration/file_form.h"
 #include "study/calibration/calibration_files.h"
 #include "study/calibration/calibration_units.h"
+#include "study/calibration/step_log.h"
 
 namespace rehearse::study {
 
 namespace {
 
 constexpr const char* formats_read =
-    "a CSV table with the columns row and seconds, output of nccl-tests, and a trace of PyTorch's "
-    "profiler (docs/cli.md, calibrate)";
+    "a CSV table with the columns row and seconds, a log in JSON Lines with the time of each step, "
+    "output of nccl-tests, and a trace of PyTorch's profiler (docs/cli.md, calibrate)";
 
 /// Throws InputError when a file of this form cannot hold measurements of this kind. A trace says
 /// so itself.
 void refuse_other_form(Measurements kind, const CalibrationQuestion& question) {
-  if (kind == Measurements::trace) return;
+  if (kind == Measurements::trace || (kind == Measurements::steps && is_step_log(question.text)))
+    return;
   const calibration::FileForm found = calibration::form_of(question.text);
   const bool log = found.form == calibration::Form::nccl_output;
   if (found.form == calibration::Form::table || (log && kind == Measurements::nccl_tests)) return;
   throw InputError(fmt::format(
       "{}: holds no {}: it is {}; {}", question.data,
       kind == Measurements::steps
-          ? "step times, which are a CSV table with the columns row and seconds"
+          ? "step times, which are a CSV table with the columns row and seconds or a log in JSON "
+            "Lines"
           : "times of collectives, which are output of nccl-tests or a CSV table with the columns "
             "row, seconds and collective.bytes",
       found.what, log ? "leave out --kind" : "--kind says what a file is, and may be left out"));
@@ -44,7 +47,7 @@ void refuse_other_form(Measurements kind, const CalibrationQuestion& question) {
 Measurements kind_of(const std::string& text, const std::string& file) {
   if (const std::size_t first = text.find_first_not_of(" \t\r\n");
       first != std::string::npos && text[first] == '{')
-    return Measurements::trace;
+    return is_step_log(text) ? Measurements::steps : Measurements::trace;
   const calibration::FileForm found = calibration::form_of(text);
   if (found.form == calibration::Form::nccl_output) return Measurements::nccl_tests;
   if (found.form == calibration::Form::table) {
@@ -59,8 +62,16 @@ Measurements kind_of(const std::string& text, const std::string& file) {
                                found.what, formats_read));
 }
 
-Calibration calibrate(Measurements kind, const CalibrationQuestion& question) {
-  refuse_other_form(kind, question);
+Calibration calibrate(Measurements kind, const CalibrationQuestion& asked) {
+  refuse_other_form(kind, asked);
+  CalibrationQuestion question = asked;
+  if (kind == Measurements::steps && is_step_log(asked.text)) {
+    if (asked.job.empty())
+      throw InputError(fmt::format(
+          "{}: a log does not say what was run: --job JOB.toml does, with `--set` for other keys",
+          asked.data));
+    question.text = step_table(asked.text, asked.data);
+  }
   Calibration out;
   switch (kind) {
     case Measurements::steps:

@@ -16,6 +16,7 @@ class StepColumns {
   /// Throws InputError when the data is no CSV.
   explicit StepColumns(const CalibrationQuestion& question);
 
+  const CsvTable& table() const { return table_; }
   /// The key of a job that the row states in such a column, as an override; empty: none.
   std::vector<std::string> overrides(std::size_t row) const;
   /// Throws InputError that names both numbers when the row states another number of ranks or

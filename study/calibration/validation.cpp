@@ -7,7 +7,6 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/files/config.h"
-#include "engine/base/files/csv.h"
 #include "engine/base/files/data_dir.h"
 #include "engine/base/hints.h"
 #include "engine/base/names.h"
@@ -42,9 +41,8 @@ double measured(const CsvTable& table, const std::string& file, std::size_t row,
 
 }  // namespace
 
-std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use,
-                                             Measured kind) {
-  const CsvTable table = load_csv(file);
+std::vector<ValidationRow> read_measurements(const CsvTable& table, const std::string& file,
+                                             bool needs_use, Measured kind) {
   const bool states_use = needs_use || table.column("use") != table.columns.size();
   for (const char* needed : {"row", "use", kind == Measured::memory ? "bytes" : "seconds"})
     if (table.column(needed) == table.columns.size() &&
@@ -82,7 +80,8 @@ std::vector<ValidationSet> validation_sets() {
     set.goal = c.number("goal", 0, between(0, 100));
     set.file = (folder / (set.name + ".toml")).string();
     set.kind = *from_name<Measured>(c.text("kind", "job", names_of<Measured>()));
-    set.rows = read_measurements((folder / (set.name + ".csv")).string(), true, set.kind);
+    const std::string rows = (folder / (set.name + ".csv")).string();
+    set.rows = read_measurements(load_csv(rows), rows, true, set.kind);
   }
   file.finish();
   return out;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/files/csv.h"
 #include "study/calibration/interval.h"
 #include "study/explain.h"
 #include "study/study.h"
@@ -41,11 +42,11 @@ std::vector<ValidationSet> validation_sets();
 /// that names the nearest known set.
 std::vector<ValidationSet> validation_sets(const std::vector<std::string>& names);
 
-/// The rows of a table of measurements, of the column `seconds`, or of `bytes` for memory.
-/// `needs_use`: it must have the column `use`; otherwise the column may be absent, and then every
-/// row calibrates. Throws InputError.
-std::vector<ValidationRow> read_measurements(const std::string& file, bool needs_use,
-                                             Measured kind = Measured::job);
+/// The rows of a table of measurements from `file`, of the column `seconds`, or of `bytes` for
+/// memory. `needs_use`: it must have the column `use`; otherwise the column may be absent, and then
+/// every row calibrates. Throws InputError.
+std::vector<ValidationRow> read_measurements(const CsvTable& table, const std::string& file,
+                                             bool needs_use, Measured kind = Measured::job);
 
 struct Prediction {
   const ValidationRow* row = nullptr;

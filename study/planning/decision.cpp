@@ -137,7 +137,7 @@ plan::Decision decide_with_progress(const job::Job& job, const PlanFlags& flags)
   plan::Decision out = decide(job, measured, options);
   if (!flags.fewer_devices) return out;
   options.progress = {};
-  if (std::string advice = faster_with_fewer(job, out, measured, options); !advice.empty())
+  if (std::string advice = better_with_fewer(job, out, measured, options); !advice.empty())
     out.warnings.push_back(std::move(advice));
   return out;
 }

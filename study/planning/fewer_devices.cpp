@@ -8,7 +8,9 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/units.h"
+#include "engine/cluster/price.h"
 #include "engine/planner/exchange/sparsity.h"
+#include "study/study.h"
 
 namespace rehearse::study {
 namespace {
@@ -21,7 +23,7 @@ bool devices_are_open(const job::Job& job) {
 
 }  // namespace
 
-std::string faster_with_fewer(const job::Job& job, const plan::Decision& decision,
+std::string better_with_fewer(const job::Job& job, const plan::Decision& decision,
                               const costs::Profile* profile,
                               const planner::PlannerOptions& options) {
   if (!devices_are_open(job)) return "";
@@ -29,29 +31,43 @@ std::string faster_with_fewer(const job::Job& job, const plan::Decision& decisio
   std::map<Id, std::vector<Id>> by_kind;
   for (const Id device : all) by_kind[job.cluster.devices()[device].kind].push_back(device);
   if (by_kind.size() < 2) return "";
-  double best = decision.seconds * (1 - planner::plainer_within);
-  std::string advice;
+  const cluster::Rent rent = cluster::rent_of(job.cluster, all);
+  double fastest = decision.seconds * (1 - planner::plainer_within), cheapest = rent.per_hour;
+  std::string faster, cheaper;
   for (const auto& [left_out, devices] : by_kind) {
     job::Job fewer = job;
-    std::erase_if(fewer.plan.placement.rank_to_device,
+    std::vector<Id>& of_ranks = fewer.plan.placement.rank_to_device;
+    std::erase_if(of_ranks,
                   [&](Id device) { return job.cluster.devices()[device].kind == left_out; });
     fewer.plan.placement.node_of = planner::nodes_of(fewer.plan, job.cluster);
+    double seconds = 0;
     try {
       const plan::Decision without = planner::decide(fewer, profile, options);
-      if (without.rescored != decision.rescored || without.seconds >= best) continue;
-      best = without.seconds;
+      if (without.rescored != decision.rescored) continue;
+      seconds = without.seconds;
     } catch (const InputError&) {
       continue;  // no plan fits these devices
     }
     std::vector<std::string> kept;
     for (const auto& [kind, of_kind] : by_kind)
       if (kind != left_out) kept.push_back(fmt::format("\"{}\"", job.cluster.kinds()[kind].name));
-    advice = fmt::format(
-        "a plan without the {} {} is {:.1f}% faster, {} a step: --set 'cluster.devices=[{}]'",
-        devices.size(), job.cluster.kinds()[left_out].name, 100 * (1 - best / decision.seconds),
-        to_text(Seconds(best)), fmt::join(kept, ", "));
+    const std::string key = fmt::format("--set 'cluster.devices=[{}]'", fmt::join(kept, ", "));
+    const std::string without =
+        fmt::format("a plan without the {} {}", devices.size(), job.cluster.kinds()[left_out].name);
+    const double per_hour = cluster::rent_of(job.cluster, of_ranks).per_hour;
+    if (seconds < fastest) {
+      fastest = seconds;
+      faster = fmt::format("{} is {:.1f}% faster, {} a step: {}", without,
+                           100 * (1 - seconds / decision.seconds), to_text(Seconds(seconds)), key);
+    } else if (rent.known() && per_hour < cheapest &&
+               seconds <= decision.seconds * (1 + planner::plainer_within)) {
+      cheapest = per_hour;
+      cheaper = fmt::format("{} is as fast, for {} in place of {} an hour: {}", without,
+                            money_text(per_hour, rent.currency),
+                            money_text(rent.per_hour, rent.currency), key);
+    }
   }
-  return advice;
+  return faster.empty() ? cheaper : faster;
 }
 
 }  // namespace rehearse::study

@@ -59,6 +59,14 @@ class Apart(TrainingCase):
         rare = self.run_of("simulate", "diloco", "--fidelity", "analytic", **{"method.local_steps": 2000})
         self.assertIn("exchanges every 2000 steps are too rare: no simulated step has one", rare["warnings"])
 
+    def test_more_local_steps_than_the_run_has(self):
+        stated = {"method.local_steps": 20, "train.steps": 12}
+        warned = "method.local_steps: 20: in train.steps = 12 ranks would never exchange weights"
+        said = self.run_of("simulate", "local-sgd", "--fidelity", "analytic", **stated)["warnings"]
+        self.assertEqual([one.split(",")[0] for one in said if "never exchange" in one], [warned])
+        fits = self.run_of("simulate", "local-sgd", "--fidelity", "analytic", **stated | {"train.steps": 20})["warnings"]
+        self.assertFalse([one for one in fits if "never exchange" in one])
+
     def test_a_run_goes_on_as_if_it_had_not_stopped(self):
         def state(out, step):
             return {p.name: p.read_bytes() for p in (self.tmp / out / f"step-{step:08}").glob("*.safetensors")}
@@ -129,6 +137,6 @@ class Apart(TrainingCase):
             "simulate", self.job(), "--set", "method.name=local-sgd", "--set", "train.clip=1", says=["train.clip", "no common norm"]
         )
         never = ("--set", "method.name=diloco", "--nproc", 2)
-        self.refused("train", self.job(), *never, says=["method.local_steps: 500", "train.steps = 12", "at most 12"])
+        self.refused("train", self.job(), *never, says=["method.local_steps: 500 by default with diloco", "train.steps = 12", "at most 12"])
         random = ("--set", "method.name=d-psgd", "--set", "method.graph=random", "--set", "method.degree=7")
         self.refused("simulate", self.job(), *random, says=["method.degree", "at most as many neighbours", "nearest: 1"])

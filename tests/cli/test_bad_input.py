@@ -353,15 +353,6 @@ class Platforms(CliTestCase):
 
 
 class Outputs(CliTestCase):
-    def test_shares_of_too_few_replicas(self):
-        self.refused(
-            "simulate", self.job(), "--set", "method.shares=[1,1,2]", says=["method.shares", "a number for each replica", '"speed"']
-        )
-
-    def test_means_that_would_never_change(self):
-        for key in ("beta1", "beta2"):
-            self.refused("simulate", self.job(), "--set", f"train.{key}=1", says=[f"train.{key}", "must be from 0 to 0.999999999"])
-
     def test_unwritable(self):
         job = self.job()
         nowhere = self.tmp / "nowhere/trace.json"

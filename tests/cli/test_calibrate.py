@@ -51,6 +51,33 @@ class Calibrate(CliTestCase):
     def key(self, result, name):
         return next(key for key in result["keys"] if key["key"] == name)
 
+    def test_a_log_of_steps(self):
+        job = self.job(JOB + "train = { global_batch = 8, seq_len = 1024 }\n")
+        truth = self.platform(self.changed_device(efficiency=0.5))
+        given = ("simulate", job, "--fidelity", "analytic", "--seeds", "1", "--set", f"cluster.name={truth}")
+        seconds = self.json(*given)["step_time_s"]["mean"]
+        log, out = self.tmp / "metrics.jsonl", self.tmp / "device.toml"
+        rows = [{"step": step, "step_time_s": seconds * (3 if step <= 2 else 1)} for step in range(1, 21)]
+        log.write_text("".join(json.dumps(row) + "\n" for row in ({"note": "no time"}, *rows)))
+        command = ("calibrate", log, "--job", job, "--device", DEVICE, "--fit", "efficiency")
+        result = self.json(*command, "--rows", "-o", out)
+        self.assertEqual(
+            [row["row"] for row in result["rows"]],
+            [f"step times {begin} to {end}" for begin, end in ((3, 5), (6, 9), (10, 12), (13, 16), (17, 20))],
+        )
+        self.assertAlmostEqual(self.key(result, "efficiency")["after"], 0.5, delta=0.002)
+        self.assertAlmostEqual(tomllib.loads(out.read_text())["device"][0]["efficiency"], 0.5, delta=0.002)
+        log.write_text("".join(json.dumps({"iteration_time_ms": 1000 * seconds}) + "\n" for _ in range(3)))
+        self.assertAlmostEqual(self.key(self.json(*command), "efficiency")["after"], 0.5, delta=0.002)
+        for text, says in (
+            ('{"loss": 1}\n', ["metrics.jsonl", "no line has the time of a step", '"step_time_s"']),
+            ('{"step_time": 1}\n12\n', ["metrics.jsonl:2", "no JSON object"]),
+            ('{"step_time": "1 s"}\n', ["metrics.jsonl:1", 'step_time = "1 s"', "positive number"]),
+        ):
+            log.write_text(text)
+            self.refused(*command, says=says)
+        self.refused("calibrate", log, "--device", DEVICE, says=["metrics.jsonl", "--job"])
+
     @pytest.mark.long
     def test_a_device_comes_back_and_its_file_predicts_the_rows(self):
         truth = self.platform(self.changed_device(efficiency=0.7, memory_efficiency=0.6))

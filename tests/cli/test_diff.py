@@ -60,6 +60,16 @@ class Diff(CliTestCase):
         self.assertIn("both jobs state the same", same)
         self.assertNotIn("so the plan", same)
 
+    def test_long_values_are_shown_where_they_differ(self):
+        job, lists = self.job("ddp"), {}
+        for side, last in (("a", 31), ("b", 99)):
+            lists[side] = (
+                f"disturb.stragglers=[{', '.join(f'{{rank = {rank}, factor = 2}}' for rank in (0, 1))}, {{rank = 0, factor = {last}}}]"
+            )
+        text = self.rehearse("diff", job, job, "--set-a", lists["a"], "--set-b", lists["b"], "--fidelity", "analytic").stdout
+        row = next(line for line in text.splitlines() if line.startswith("disturb.stragglers"))
+        self.assertRegex(row, r" \.\.\.\S.*= 31.* \.\.\.\S.*= 99")
+
     def test_two_plans(self):
         job, plans = self.job("ddp"), {}
         for budget in (4, 0):

@@ -89,6 +89,21 @@ class Reserve(CliTestCase):
         self.refused("plan", job, "--no-rescore", "--set", "cluster.memory_reserve=25.7GB", says=["memory binds", "less 25.7 GB reserve"])
 
 
+class Values(CliTestCase):
+    def test_a_number_of_more_than_64_bits(self):
+        steps = "99999999999999999999"
+        self.refused("simulate", self.job(), "--set", f"train.steps={steps}", says=[f"steps={steps}", "below 2^63"])
+
+    def test_shares_of_too_few_replicas(self):
+        self.refused(
+            "simulate", self.job(), "--set", "method.shares=[1,1,2]", says=["method.shares", "a number for each replica", '"speed"']
+        )
+
+    def test_means_that_would_never_change(self):
+        for key in ("beta1", "beta2"):
+            self.refused("simulate", self.job(), "--set", f"train.{key}=1", says=[f"train.{key}", "must be from 0 to 0.999999999"])
+
+
 class Collectives(CliTestCase):
     def test_their_algorithms_are_named(self):
         job = self.job(DEMO.replace("1f1b", "ddp"))

@@ -93,12 +93,32 @@ class Train(TrainingCase):
 
     def test_a_loss_that_is_not_finite_is_said(self):
         done = self.rehearse("train", self.job(4), "--nproc", 2, "-q", "--set", "train.lr=1e30")
+        self.assertNotIn("-nan", self.rehearse("train", self.job(4), "--nproc", 2, "--overwrite", "--set", "train.lr=1e30").stdout)
         self.assertRegex(done.stderr, r"warning: the loss is not finite in step [234]: .*train\.lr")
 
     def test_a_file_in_the_place_of_the_folder(self):
         out = self.tmp / "file"
         out.touch()
         self.refused("train", self.job(), "--nproc", 2, "--set", f"train.out={out}", says=["train.out", "Not a directory"])
+
+    def test_more_threads_than_a_machine_can_use(self):
+        self.refused("train", self.job(), "--nproc", 2, "--set", "run.threads=100000", says=["run.threads: 100000", "at most"])
+
+    def test_one_run_at_a_time_writes_in_a_folder(self):
+        """The second run is refused while the first trains, and goes on from it once that has ended."""
+        keys = [word for key in ("train.steps=100000", "train.save_every=5", "run.log_every=1") for word in ("--set", key)]
+        with subprocess.Popen([REHEARSE, "train", self.job(), "--nproc", "2", *keys], stdout=subprocess.PIPE, text=True) as first:
+            for line in first.stdout:
+                if list((self.tmp / "out").glob("step-????????")):
+                    break
+            self.refused("train", self.job(), "--nproc", 2, "--overwrite", says=["train.out", "another run is writing there"])
+            self.refused("train", self.job(), "--set", "method.dp=1", "--resume", says=["train.out", "another run is writing there"])
+            self.assertIsNone(first.poll())
+            first.send_signal(signal.SIGINT)
+            first.communicate(timeout=PATIENCE)
+        done = json.loads((self.tmp / "out/metrics.jsonl").read_text().splitlines()[-1])["step"]
+        more = self.json("train", self.job(), "--nproc", 2, "--resume", "--set", f"train.steps={done + 1}")
+        self.assertEqual((more["first_step"], more["end_step"]), (done, done + 1))
 
     def test_nothing_left_to_train(self):
         """--resume of a finished run says so and reports no losses."""

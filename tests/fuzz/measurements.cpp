@@ -1,10 +1,12 @@
-// Fuzz target for measurements that a user brings: tables of step times and of peaks of memory, the
-// output of nccl-tests, traces of PyTorch's profiler. Of the last two, constants are fitted.
+// Fuzz target for measurements that a user brings: tables and logs of step times, tables of peaks
+// of memory, the output of nccl-tests, traces of PyTorch's profiler. Of the last two, constants are
+// fitted.
 #include <cmath>
 
 #include "engine/calibration/nccl_tests.h"
 #include "engine/calibration/torch_trace.h"
 #include "study/calibration/calibration.h"
+#include "study/calibration/step_log.h"
 #include "study/calibration/validation.h"
 #include "tests/fuzz/targets.h"
 
@@ -28,9 +30,14 @@ void measurements(std::string_view input) {
   for (const study::Measured kind : {study::Measured::job, study::Measured::memory})
     for (const bool needs_use : {true, false})
       accepts([&] {
-        for (const study::ValidationRow& row : study::read_measurements(path, needs_use, kind))
+        const CsvTable table = parse_csv(text, path);
+        for (const study::ValidationRow& row :
+             study::read_measurements(table, path, needs_use, kind))
           expect(row.measured > 0, "what was measured is positive");
       });
+  accepts([&] {
+    if (study::is_step_log(text)) parse_csv(study::step_table(text, path), path);
+  });
   accepts([&] { calibration::read_nccl_output(text, path); });
   accepts([&] { calibration::read_torch_trace(text, path); });
 }

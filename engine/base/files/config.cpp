@@ -26,6 +26,9 @@ void insert(toml::table& table, const std::string& key, const std::string& value
     }
   } catch (const toml::parse_error&) {  // NOLINT(bugprone-empty-catch): a bare word
   }
+  const std::string_view digits = std::string_view(value).substr(value.starts_with('-') ? 1 : 0);
+  if (digits.size() > 18 && digits.find_first_not_of("0123456789") == std::string_view::npos)
+    throw InputError(fmt::format("--set {}={}: must be a whole number below 2^63", key, value));
   table.insert_or_assign(key, value);
 }
 

@@ -342,8 +342,9 @@ Metrics MetricsSink::finish() const {
     if (duration > 0)
       // Rounding may make the busy time slightly longer than the duration.
       out.bubble_fraction = std::max(0.0, 1 - busy / (duration * static_cast<double>(m.computing)));
-    out.exposed_comm_s =
-        std::max(0.0, covered - busy) / (static_cast<double>(m.computing) * steady);
+    // A difference of two sums: below this, it is their rounding.
+    const double exposed = covered - busy > 1e-12 * covered ? covered - busy : 0;
+    out.exposed_comm_s = exposed / (static_cast<double>(m.computing) * steady);
   }
   out.bytes_sent_mean = m.sent_mean;
   out.bytes_sent_max = m.sent_max;

@@ -1,0 +1,17 @@
+// Logs of trainers in JSON Lines, one object a step, as `rehearse train` writes metrics.jsonl. For
+// a fit, a log is a table of step times that all belong to one job.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace rehearse::study {
+
+/// Whether the text begins with a line that is a JSON object and no trace of a profiler.
+bool is_step_log(std::string_view text);
+
+/// The log as a table of up to five rows, each the median of consecutive steps, by which its name
+/// calls them. The first tenth of the steps does not count: there, caches and clocks warm up.
+/// Throws InputError, which names `file`, when a line is no JSON object or no line has a time.
+std::string step_table(const std::string& text, const std::string& file);
+
+}  // namespace rehearse::study
