@@ -68,12 +68,17 @@ job::Job load_for(const std::string& path, const std::vector<std::string>& set, 
   std::optional<job::Job> job;
   try {
     job = load(path, set);
-  } catch (const InputError&) {
+  } catch (const InputError& unsized) {
     // The job's batch may divide among `ranks` though not among the host's cores.
     if (states_size) throw;
     try {
       if (job = sized(); job->cluster.shared_cores() > 0) return *std::move(job);
-    } catch (const InputError&) {
+    } catch (const InputError& error) {
+      // Whoever starts `ranks` ranks on this machine does not ask about its cores.
+      const bool started = file.section("cluster").text("name", "") == "this-machine" &&
+                           !file.section("method").has("dp");
+      if (started && std::string_view(error.what()) != unsized.what())
+        throw InputError(fmt::format("{} ranks: {}", ranks, error.what()));
     }
     throw;
   }

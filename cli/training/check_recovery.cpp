@@ -30,11 +30,11 @@ void check_policy(const job::Job& job, bool elastic) {
 
 void check_slow_rank(const job::Job& job, bool drains) {
   if (job.recovery.slow_rank != job::SlowRankPolicy::rebalance) return;
+  study::check_rebalance(job);  // first: a method without shares has no use for what follows
   if (!drains)
     throw InputError(
         "recovery.slow_rank: \"rebalance\" needs --nproc, recovery.restarts > 0 and no --nnodes, "
         "since the launcher gives the ranks their new shares; adaptive.balance_every fits");
-  study::check_rebalance(job);
 }
 
 }  // namespace rehearse::cli

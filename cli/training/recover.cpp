@@ -289,8 +289,9 @@ void check_survival(const job::Job& job) {
   if (how.kind == CheckpointKind::peer && store.used() && store.nodes() < 2)
     throw InputError(fmt::format(
         "checkpoint.kind: \"peer\" needs ranks on two nodes at least; those of cluster {} are on "
-        "one: \"async\" fits, with checkpoint.place = \"memory\" if need be",
-        job.cluster.name()));
+        "one: \"{}\" fits, with checkpoint.place = \"memory\" if need be",
+        job.cluster.name(),
+        methods::cannot_save_behind(job.plan.method).empty() ? "async" : "sharded"));
   if (how.place == job::CheckpointPlace::local && how.folder.empty())
     throw InputError(
         "checkpoint.place: \"local\" needs checkpoint.folder, the folder of each node's disk in "

@@ -176,23 +176,30 @@ NodeTemplate read_template(const Config& c, std::optional<std::int64_t> repeat_d
   return t;
 }
 
-/// Puts kinds of device in the places of others. A node with other devices has no known price.
-void replace_devices(std::vector<NodeTemplate>& templates, const Replacement& change,
-                     const std::vector<DeviceKind>& table, const PlatformChanges& changes,
-                     const std::string& cluster) {
+/// Puts kinds of device in the places of others, all at once: two kinds may change places. A node
+/// with other devices has no known price.
+void replace_devices(std::vector<NodeTemplate>& templates, const std::vector<DeviceKind>& table,
+                     const PlatformChanges& changes, const std::string& cluster) {
   std::set<std::string> there;
   for (const NodeTemplate& t : templates) there.insert(t.devices.begin(), t.devices.end());
-  if (!there.contains(change.out))
-    refuse_change(changes, "replace",
-                  fmt::format("\"{}\" has no device \"{}\"; it has {}", cluster, change.out,
-                              fmt::join(there, ", ")));
-  if (find_kind(table, change.in) == nullptr)
-    refuse_change(changes, "replace", unknown_kind(table, change.in));
-  for (NodeTemplate& t : templates) {
-    if (std::ranges::find(t.devices, change.out) == t.devices.end()) continue;
-    std::ranges::replace(t.devices, change.out, change.in);
-    t.host.price = {};
+  std::map<std::string, std::string> in_place_of;
+  for (const Replacement& change : changes.devices) {
+    if (!there.contains(change.out))
+      refuse_change(changes, "replace",
+                    fmt::format("\"{}\" has no device \"{}\"; it has {}", cluster, change.out,
+                                fmt::join(there, ", ")));
+    if (find_kind(table, change.in) == nullptr)
+      refuse_change(changes, "replace", unknown_kind(table, change.in));
+    if (!in_place_of.emplace(change.out, change.in).second)
+      refuse_change(changes, "replace",
+                    fmt::format("\"{}\" stands there twice; leave one out", change.out));
   }
+  for (NodeTemplate& t : templates)
+    for (std::string& device : t.devices)
+      if (const auto change = in_place_of.find(device); change != in_place_of.end()) {
+        device = change->second;
+        t.host.price = {};
+      }
 }
 
 /// `limited`: gets the links that state a flow_rate.
@@ -299,8 +306,7 @@ Cluster read_cluster(const Config& file, const std::string& name, const Scale& g
 
   std::vector<DeviceKind> table = read_devices(file);
   for (DeviceKind& kind : device_table()) table.push_back(std::move(kind));
-  for (const Replacement& change : changes.devices)
-    replace_devices(templates, change, table, changes, name);
+  replace_devices(templates, table, changes, name);
   std::map<std::string, Id> kinds;
   for (std::size_t i = 0; i < templates.size(); ++i)
     for (const std::string& device : templates[i].devices) {

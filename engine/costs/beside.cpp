@@ -24,7 +24,8 @@ std::vector<Beside> passes_beside(const program::Role& role) {
         std::erase_if(waiting, [&](Id c) { return role.ops[c].lane == lane && c <= after.op; });
     }
     awaited[o] = seen;
-    if (op.lane != compute && std::holds_alternative<program::Collective>(op.work)) {
+    const bool collective = std::holds_alternative<program::Collective>(op.work);
+    if (op.lane != compute && collective && op.when.until == 0) {
       if (last != none && seen <= last)
         of_pass[last].push_back(o);
       else

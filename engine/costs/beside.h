@@ -9,7 +9,8 @@
 //   dp         |        | of 1   |
 //
 // Where a pass waits for a collective that waits for the pass before (the sums of tensor
-// parallelism), nothing runs beside it.
+// parallelism), nothing runs beside it. A collective of the first steps only (When::until) does not
+// count.
 #pragma once
 #include <vector>
 

@@ -269,7 +269,8 @@ struct Costs::Impl {
   }
 
   /// Passes beside collectives whose kernels take multiprocessors from them: a pass loses a share
-  /// of the collectives' seconds, and at most its own seconds.
+  /// of the collectives' seconds, and at most its own seconds. What works in every n-th step counts
+  /// with an n-th of its seconds.
   void slow_passes() {
     if (!model.software.library.on_device) return;
     std::map<std::vector<std::uint32_t>, std::uint32_t> known;  // role, rows of pass, collectives
@@ -278,6 +279,7 @@ struct Costs::Impl {
         std::vector<std::uint32_t> key = {r, entries[r][beside.pass].seconds};
         for (const Id c : beside.collectives) {
           key.push_back(entries[r][c].seconds);
+          key.push_back(static_cast<std::uint32_t>(role(r).ops[c].when.every));
           key.push_back(std::get<program::Collective>(role(r).ops[c].work).channel);
         }
         const auto [it, fresh] = known.try_emplace(std::move(key));
@@ -291,7 +293,8 @@ struct Costs::Impl {
       const double own = seconds(r, beside.pass, i);
       double lost = 0;
       for (const Id c : beside.collectives)
-        lost += cluster.kind_of(device(r, i)).collective_share * channels(r, c) * seconds(r, c, i);
+        lost += cluster.kind_of(device(r, i)).collective_share * channels(r, c) * seconds(r, c, i) /
+                role(r).ops[c].when.every;
       row[i] = own + std::min(own, lost);
     }
     return row;
@@ -384,9 +387,13 @@ program::Algorithm Costs::algorithm(Id role, Id op) const {
 }
 std::vector<double> Costs::link_bytes() const {
   std::vector<double> out(impl_->cluster.links().size(), 0.0);
-  for (const auto& ops : impl_->entries)
-    for (const Impl::Entry& entry : ops)
-      for (const auto& [link, bytes] : impl_->link_rows[entry.links]) out[link] += bytes;
+  for (Id r = 0; r < impl_->entries.size(); ++r)
+    for (Id o = 0; o < impl_->entries[r].size(); ++o) {
+      const program::When& when = impl_->role(r).ops[o].when;
+      if (when.until > 0) continue;  // of the first steps only
+      for (const auto& [link, bytes] : impl_->link_rows[impl_->entries[r][o].links])
+        out[link] += bytes / when.every;
+    }
   return out;
 }
 bool Costs::calibrated() const { return impl_->local_costs->calibrated(); }

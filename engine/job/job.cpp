@@ -54,6 +54,21 @@ void check_transport(const Config& run, const Job& job) {
                                 name_of(stated)));
 }
 
+/// Throws InputError when load balancing would give replicas shares that they cannot have.
+void check_balance(const Config& adaptive, const Job& job) {
+  if (job.adaptive.balance_every == 0 || methods::planned(job.plan.method)) return;
+  const bool divided = job.plan.mesh.cp > 1;
+  if (methods::strategy_named(job.plan.method).combines.shares && !divided) return;
+  throw adaptive.error(
+      "balance_every",
+      fmt::format("{}: load balancing changes the samples of replicas, and {} take equally many; "
+                  "leave it out{}",
+                  job.adaptive.balance_every,
+                  divided ? "ranks that divide a sequence (method.cp)"
+                          : fmt::format("those of method \"{}\"", job.plan.method),
+                  divided ? "" : ", or take a method such as \"ddp\""));
+}
+
 /// Throws InputError when the activations of a step exceed 4e18 bytes, because byte counts are
 /// 64-bit integers. The estimate of a step's bytes is generous.
 void check_countable(const Config& train, const Job& job) {
@@ -139,6 +154,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
   job.shares = keys.shares;
   job.micro_batch = static_cast<int>(keys.micro_batch.value_or(0));
   check_split(file.section("train"), job);
+  check_balance(file.section("adaptive"), job);
   job.plan.checkpoints = checkpoints_of(file.section("train"), job);
   const std::size_t world = job.plan.placement.rank_to_device.size();
   for (std::size_t i = 0; i < job.disturb.stragglers.size(); ++i)

@@ -183,14 +183,14 @@ void fill_batch(const Config& file, const JobKeys& stated, plan::Plan& plan) {
       keys.global_batch.value_or(std::int64_t{16} * plan.mesh.pp * plan.mesh.dp * plan.mesh.tp));
   if (keys.shares == Shares::speed && plan.mesh.dp > 1)
     return fill_batch_by_speed(file, keys, plan);
-  if (plan.schedule.global_batch % plan.mesh.dp != 0)
-    refuse_in(
-        file, "train", "global_batch",
-        fmt::format("{}: must be a multiple of dp {}; nearest: {}", plan.schedule.global_batch,
-                    plan.mesh.dp,
-                    std::max(1, int((std::int64_t{plan.schedule.global_batch} + plan.mesh.dp / 2) /
-                                    plan.mesh.dp)) *
-                        plan.mesh.dp));
+  if (plan.schedule.global_batch % plan.mesh.dp != 0) {
+    const std::int64_t batch = plan.schedule.global_batch, micro = keys.micro_batches.value_or(1),
+                       per = plan.mesh.dp * micro;
+    refuse_in(file, "train", "global_batch",
+              fmt::format("{}: must be a multiple of dp {}{}; nearest: {}", batch, plan.mesh.dp,
+                          micro > 1 ? fmt::format(" x micro_batches {} = {}", micro, per) : "",
+                          std::max<std::int64_t>(1, (batch + per / 2) / per) * per));
+  }
   const int share = plan.schedule.global_batch / plan.mesh.dp;
   plan.schedule.micro_batches =
       static_cast<int>(keys.micro_batches.value_or(default_micro_batches(plan, share, share)));
@@ -274,8 +274,13 @@ void fill_mesh(const Config& file, const JobKeys& keys, int world, const methods
   if (method.defaults != nullptr) method.defaults(implied);
   const int workers = world - plan.mesh.servers;
   if (workers < 1)
-    throw section.error("servers", fmt::format("{} of {} ranks leave no worker; at most {}",
-                                               plan.mesh.servers, world, world - 1));
+    throw section.error(
+        "servers", world == 1
+                       ? fmt::format("{} of 1 rank leave no worker; method \"{}\" needs at least 2 "
+                                     "ranks, a server and a worker",
+                                     plan.mesh.servers, plan.method)
+                       : fmt::format("{} of {} ranks leave no worker; at most {}",
+                                     plan.mesh.servers, world, world - 1));
   plan.mesh.cp = static_cast<int>(keys.cp.value_or(1));
   if (workers % plan.mesh.cp != 0)
     throw section.error("cp",

@@ -1,14 +1,34 @@
 #include "engine/job/job_servers.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "engine/base/errors.h"
 #include "engine/base/files/config.h"
 
 namespace rehearse::job {
+namespace {
+
+/// Refuses nodes of several sizes for servers of which each node has one: the machines, the nodes
+/// without their servers, must have equally many workers.
+void check_alike(const Config& method, const std::vector<Id>& node_of) {
+  std::map<Id, int> devices;
+  for (const Id node : node_of) ++devices[node];
+  std::set<int> sizes;
+  for (const auto& [node, count] : devices) sizes.insert(count);
+  if (sizes.size() > 1)
+    throw method.error("server_placement",
+                       fmt::format("\"colocated\": each node has a server and as many workers as "
+                                   "the others, and the nodes have {} devices; cluster.devices can "
+                                   "leave some out, or take \"own\"",
+                                   fmt::join(sizes, " and ")));
+}
+
+}  // namespace
 
 int servers_of(const Config& method, const JobKeys& keys, const methods::Combines& can,
                const std::vector<Id>& node_of) {
@@ -28,6 +48,7 @@ int servers_of(const Config& method, const JobKeys& keys, const methods::Combine
   const std::optional<int> local = keys.plan.exchange.machines.local_ranks;
   const auto nodes = static_cast<int>(std::set(node_of.begin(), node_of.end()).size());
   const int world = keys.dp ? static_cast<int>(*keys.dp) : static_cast<int>(node_of.size());
+  if (!own && !local && keys.devices.empty()) check_alike(method, node_of);
   int machines = nodes;
   if (local) machines = world / (own || keys.dp ? *local : *local + 1);
   if (machines < 2) return 0;

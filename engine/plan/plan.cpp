@@ -111,8 +111,11 @@ void check_batch(const Plan& plan) {
              fmt::format("must have one number for each of the {} dp ranks", plan.mesh.dp));
     if (*std::min_element(plan.schedule.shares.begin(), plan.schedule.shares.end()) < 1)
       refuse("shares", value, "must be at least 1 each");
-    if (sum != plan.schedule.global_batch / plan.schedule.micro_batches ||
-        plan.schedule.global_batch % plan.schedule.micro_batches != 0)
+    if (plan.schedule.global_batch % plan.schedule.micro_batches != 0)
+      refuse("shares", value,
+             fmt::format("sums to {}, which must divide global_batch {}", sum,
+                         plan.schedule.global_batch));
+    if (sum != plan.schedule.global_batch / plan.schedule.micro_batches)
       refuse("shares", value,
              fmt::format("must sum to global_batch {} / micro_batches {}, not to {}",
                          plan.schedule.global_batch, plan.schedule.micro_batches, sum));

@@ -59,6 +59,9 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const State& s
                      const std::vector<std::string>& own_steps) {
   Manifest m{.step = step,
              .skipped_updates = state.skipped_updates,
+             .frozen_at = c.plan.exchange.quantised.freeze.value_or(0) < step
+                              ? c.plan.exchange.quantised.freeze.value_or(0)
+                              : 0,
              .own_steps = {},
              .method = c.plan.method,
              .model = c.model.name,

@@ -82,6 +82,29 @@ void check_optimizer(const CheckpointReader& reader, const std::string& path, pl
       path, name_of(saved), name_of(now), name_of(saved)));
 }
 
+/// Throws InputError when the job's second moments would not have had as many updates as its
+/// method.freeze says: their correction counts these. `without`: the moments are not read.
+void check_freeze(const Manifest& manifest, const std::string& path, const plan::Plan& now,
+                  bool without) {
+  const std::int64_t freeze = now.exchange.quantised.freeze.value_or(0);
+  if (freeze > 0 && without && freeze <= manifest.step)
+    throw InputError(fmt::format(
+        "{}: method.freeze: {}: without the moments of the checkpoint, second moments would stand "
+        "still at 0; at least {}",
+        path, freeze, manifest.step + 1));
+  if (without || manifest.frozen_at == freeze) return;
+  if (manifest.frozen_at > 0)
+    throw InputError(fmt::format(
+        "{}: its second moments stand still since step {}: go on with method \"{}\" and "
+        "method.freeze = {}, or leave its moments behind with --set "
+        "'recovery.without=[\"moments\"]'",
+        path, manifest.frozen_at, manifest.method, manifest.frozen_at));
+  if (freeze < manifest.step)
+    throw InputError(fmt::format(
+        "{}: method.freeze: {}: its second moments have changed until step {}; at least {}", path,
+        freeze, manifest.step, manifest.step));
+}
+
 /// "residuals of error feedback" and the like: saved state that no rank of this program has.
 std::vector<std::string> left_behind(const CheckpointReader& reader,
                                      const std::vector<tensors::RankMap>& maps) {
@@ -112,7 +135,9 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   if (manifest.model != c.model.name)
     throw InputError(fmt::format("{}: the checkpoint is of model {}, the job's is {}", path,
                                  manifest.model, c.model.name));
-  if (!left(job::LeftState::moments)) check_optimizer(reader, path, c.plan.optimizer);
+  const bool new_optimizer = left(job::LeftState::moments);
+  if (!new_optimizer) check_optimizer(reader, path, c.plan.optimizer);
+  check_freeze(manifest, path, c.plan, new_optimizer);
   if (const auto behind = left_behind(reader, executor.maps()); options.tell && !behind.empty())
     options.tell(fmt::format("{} has {}, of which method \"{}\" has none: the run goes on without",
                              checkpoint, fmt::join(behind, " and "), c.plan.method));
@@ -128,7 +153,8 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
       },
       options.alive);
   const std::int64_t step = manifest.step;
-  executor.skipped_updates(manifest.skipped_updates);
+  // An optimizer without moments has made no update: its corrections count from here.
+  executor.skipped_updates(new_optimizer ? step : manifest.skipped_updates);
   // With other workers, no rank has the samples that it had: each goes on with those of this step.
   const program::Program& now = c.linked.program;
   const bool same_ranks =
@@ -154,8 +180,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
                         part.key.kind == tensors::StorageKind::moment2;
     const bool owed = part.key.kind == tensors::StorageKind::residual ||
                       part.key.kind == tensors::StorageKind::sum_residual;
-    if ((moment && left(job::LeftState::moments)) || (owed && left(job::LeftState::residuals)))
-      continue;
+    if ((moment && new_optimizer) || (owed && left(job::LeftState::residuals))) continue;
     tensors::PartKey whole = part.key;
     if (left(job::LeftState::versions)) whole.age = 1;
     whole.tp_rank = whole.begin = whole.end = 0;

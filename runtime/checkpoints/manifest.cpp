@@ -167,6 +167,7 @@ std::string to_text(const Manifest& m) {
                {"seq_len", m.seq_len},
                {"placements", m.record.placements},
                {"plan", m.record.plan}};
+  if (m.frozen_at > 0) json["frozen_at"] = m.frozen_at;
   if (m.base)
     json["base"] = {{"step", m.base->step},   {"checksum", hash_text(m.base->checksum)},
                     {"bits", m.base->bits},   {"changed", m.base->changed},
@@ -211,6 +212,8 @@ Manifest parse_manifest_content(std::string_view text, const std::string& path) 
   m.checksum = read_hex(in, "checksum");
   m.step = in.integer<std::int64_t>("step", 0, most_steps);
   m.skipped_updates = in.integer<std::int64_t>("skipped_updates", 0, most_steps);
+  if (json.contains("frozen_at"))
+    m.frozen_at = in.integer<std::int64_t>("frozen_at", 1, most_steps);
   m.world_size = in.integer("world_size", 1, most_ranks);
   m.own_steps = read_own_steps(in, m.world_size);
   m.method = read_name(in, "method");

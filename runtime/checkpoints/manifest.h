@@ -49,6 +49,7 @@ struct ShardRecord {
 
 struct Manifest {
   std::int64_t step = 0, skipped_updates = 0;
+  std::int64_t frozen_at = 0;  // the step since which second moments stand still (method.freeze)
   /// By rank: the next step of a free-running rank, which counts its own steps; nothing for other
   /// ranks.
   std::vector<std::optional<std::int64_t>> own_steps = {};

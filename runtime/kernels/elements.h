@@ -114,8 +114,9 @@ REHEARSE_BOTH StepScalars scalars_of(const Decision& step, std::int64_t updates,
   StepScalars out;
   out.grad_scale = static_cast<float>(grad_scale);
   out.step_size = static_cast<float>(step.lr / (1 - power(step.beta1, updates)));
-  out.root_correction =
-      static_cast<float>(std::sqrt(1 - power(step.beta2, step.frozen > 0 ? step.frozen : updates)));
+  // What was skipped before `frozen` was no update of the second moment either.
+  const std::int64_t of_moment2 = step.frozen > 0 ? step.frozen - (step.step - updates) : updates;
+  out.root_correction = static_cast<float>(std::sqrt(1 - power(step.beta2, of_moment2)));
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "engine/base/errors.h"
 #include "engine/base/files/config.h"
@@ -14,6 +15,7 @@ namespace {
 
 const std::vector<std::string> batch_names{"global_batch", "global_batch_size", "gbs"};
 const std::vector<std::string> ranks_names{"ranks", "world_size", "gpus", "num_gpus"};
+const std::vector<std::string> tokens_names{"tokens_per_step"};
 constexpr const char* batch_key = "train.global_batch";
 
 }  // namespace
@@ -22,6 +24,7 @@ StepColumns::StepColumns(const CalibrationQuestion& question)
     : question_(question), table_(parse_csv(question.text, question.data)) {
   batch_ = first_of(batch_names);
   ranks_ = first_of(ranks_names);
+  tokens_ = first_of(tokens_names);
 }
 
 std::optional<std::size_t> StepColumns::first_of(const std::vector<std::string>& names) const {
@@ -59,11 +62,18 @@ void StepColumns::check(std::size_t row, const job::Job& job) const {
   const int ranks = job.plan.mesh.world_size(), batch = job.plan.schedule.global_batch;
   compare(ranks_, ranks, fmt::format("{} ranks", ranks), "cluster.world_size");
   compare(batch_, batch, fmt::format("a global batch of {}", batch), batch_key);
+  const double tokens = double(batch) * job.model.seq_len;
+  if (tokens_ && std::abs(whole(row, *tokens_) / tokens - 1) > 0.01)
+    throw InputError(fmt::format(
+        "{}: {} tokens a step, and its job has {:.0f}: {} x {} of train.global_batch and "
+        "train.seq_len",
+        question_.data, whole(row, *tokens_), tokens, batch, job.model.seq_len));
 }
 
 std::vector<std::string> StepColumns::notes() const {
   std::vector<std::string> out, known = batch_names;
   known.insert(known.end(), ranks_names.begin(), ranks_names.end());
+  known.insert(known.end(), tokens_names.begin(), tokens_names.end());
   if (const std::string unused = unused_columns(table_, known); !unused.empty())
     out.push_back(unused);
   if (!batch_ || question_.job.empty() || table_.column(batch_key) < table_.columns.size())

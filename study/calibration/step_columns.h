@@ -1,5 +1,5 @@
-// Columns of a table of step times that are no keys of a job: trainers' names of the global batch
-// and of the number of ranks.
+// Columns of a table of step times that are no keys of a job: trainers' names of the global batch,
+// of the number of ranks and of the tokens of a step.
 #pragma once
 #include <optional>
 #include <string>
@@ -19,8 +19,8 @@ class StepColumns {
   const CsvTable& table() const { return table_; }
   /// The key of a job that the row states in such a column, as an override; empty: none.
   std::vector<std::string> overrides(std::size_t row) const;
-  /// Throws InputError that names both numbers when the row states another number of ranks or
-  /// another global batch than its job has.
+  /// Throws InputError that names both numbers when the row states another number of ranks or of
+  /// tokens, or another global batch than its job has.
   void check(std::size_t row, const job::Job& job) const;
   /// Says where rows take the place of the job's own batch, and which columns nothing reads.
   std::vector<std::string> notes() const;
@@ -31,7 +31,7 @@ class StepColumns {
 
   const CalibrationQuestion& question_;
   CsvTable table_ = {};
-  std::optional<std::size_t> batch_ = {}, ranks_ = {};  // columns
+  std::optional<std::size_t> batch_ = {}, ranks_ = {}, tokens_ = {};  // columns
 };
 
 /// A note on the columns of a table that are neither keys nor among `known`; empty: there is none.

@@ -1,7 +1,6 @@
 #include "study/calibration/step_log.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -31,26 +30,38 @@ constexpr std::array names{Name{"step_time_s"},  // rehearse train
                            Name{"time_metrics/end_to_end(s)"},  // torchtitan
                            Name{"seconds"}};
 
+/// As `rehearse train` names it. With it, the tokens of a step are known.
+constexpr const char* tokens_rate = "tokens_per_s";
+
 /// Of a log. The fit is judged by rows that it has not seen, so one row would not do.
 constexpr std::size_t most_rows = 5;
 
-std::string_view first_line(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  return text.substr(0, text.find('\n'));
+const Name* time_in(const json& row) {
+  const auto found =
+      std::ranges::find_if(names, [&](const Name& name) { return row.contains(name.key); });
+  return found == names.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
 bool is_step_log(std::string_view text) {
-  constexpr std::size_t longest = 1 << 16;  // a trace may be one line of gigabytes
-  const std::string_view line = first_line(text);
-  if (line.size() > longest) return false;
-  const json row = json::parse(line, nullptr, false);
-  return row.is_object() && !row.contains("traceEvents");
+  // The first steps of a log may have no time. A trace may be one line of gigabytes.
+  constexpr std::size_t longest = 1 << 16, first_lines = 100;
+  std::size_t lines = 0;
+  while (!text.empty() && lines < first_lines) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    const json row = line.size() > longest ? json() : json::parse(line, nullptr, false);
+    if (!row.is_object()) return false;
+    if (time_in(row) != nullptr) return true;
+    ++lines;
+  }
+  return false;
 }
 
 std::string step_table(const std::string& text, const std::string& file) {
-  std::vector<double> times;
+  std::vector<double> times, tokens;
   const Name* found = nullptr;
   std::istringstream lines(text);
   std::size_t number = 0;
@@ -61,30 +72,27 @@ std::string step_table(const std::string& text, const std::string& file) {
     if (!row.is_object())
       throw InputError(
           fmt::format("{}:{}: is no JSON object, as the lines before it are", file, number));
-    for (const Name& name : names) {
-      if ((found != nullptr && found != &name) || !row.contains(name.key)) continue;
-      found = &name;
-      if (!row[name.key].is_number() || row[name.key].get<double>() <= 0)
-        throw InputError(fmt::format("{}:{}: {} = {} must be a positive number", file, number,
-                                     name.key, row[name.key].dump()));
-      times.push_back(row[name.key].get<double>() * name.unit);
-      break;
-    }
-  }
-  if (found == nullptr) {
-    std::vector<std::string> known;
-    for (const Name& name : names) known.push_back(fmt::format("\"{}\"", name.key));
-    throw InputError(fmt::format("{}: no line has the time of a step; calibrate reads {}", file,
-                                 fmt::join(known, ", ")));
+    const Name* const name = time_in(row);
+    if (name == nullptr || (found != nullptr && found != name)) continue;
+    found = name;
+    const json& time = row[name->key];
+    if (!time.is_number() || time.get<double>() <= 0)
+      throw InputError(fmt::format("{}:{}: {} = {} must be a positive number", file, number,
+                                   name->key, time.dump()));
+    times.push_back(time.get<double>() * name->unit);
+    if (const auto rate = row.find(tokens_rate); rate != row.end() && rate->is_number())
+      tokens.push_back(times.back() * rate->get<double>());
   }
   const std::size_t first = times.size() / 10, counted = times.size() - first,
                     rows = std::min(most_rows, counted);
-  std::string out = "row,seconds\n";
+  const bool says_tokens = tokens.size() == times.size();
+  std::string out = fmt::format("row,seconds{}\n", says_tokens ? ",tokens_per_step" : "");
   for (std::size_t row = 0; row < rows; ++row) {
     const auto begin = first + counted * row / rows, end = first + counted * (row + 1) / rows;
     const auto at = [&](std::size_t i) { return times.begin() + static_cast<std::ptrdiff_t>(i); };
-    out +=
-        fmt::format("step times {} to {},{:.17g}\n", begin + 1, end, median({at(begin), at(end)}));
+    out += fmt::format("step times {} to {},{:.17g}", begin + 1, end, median({at(begin), at(end)}));
+    if (says_tokens) out += fmt::format(",{:.0f}", median(tokens));
+    out += '\n';
   }
   return out;
 }

@@ -10,8 +10,10 @@ namespace rehearse::study {
 bool is_step_log(std::string_view text);
 
 /// The log as a table of up to five rows, each the median of consecutive steps, by which its name
-/// calls them. The first tenth of the steps does not count: there, caches and clocks warm up.
-/// Throws InputError, which names `file`, when a line is no JSON object or no line has a time.
+/// calls them. Has the column `tokens_per_step` where the log says their rate. The first tenth of
+/// the steps does not count: there, caches and clocks warm up. For texts that is_step_log accepts.
+/// Throws InputError, which names `file`, when a line is no JSON object or a time is no positive
+/// number.
 std::string step_table(const std::string& text, const std::string& file);
 
 }  // namespace rehearse::study

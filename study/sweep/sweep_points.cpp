@@ -153,22 +153,41 @@ std::uint64_t surroundings() {
   return fnv1a(text);
 }
 
-/// Hashes of the files that texts of the job name.
+/// Hashes of the files that texts of the job name, and of those that these files name: the base of
+/// a software file, for example.
 class NamedFiles {
  public:
   std::string of(const Json& value) {
-    if (!value.is_string()) return "";
-    const std::string path = value.get<std::string>();
-    const auto [at, added] = known_.try_emplace(path);
-    std::error_code none;
-    // "rack.toml:4" names a file too.
-    for (const std::string& file : {path, path.substr(0, path.rfind(':'))})
-      if (added && at->second.empty() && std::filesystem::is_regular_file(file, none))
-        at->second = file_hash(file);
-    return at->second;
+    if (value.is_string()) return of_text(value.get<std::string>());
+    std::string out;
+    if (value.is_structured())
+      for (const Json& one : value) out += of(one);
+    return out;
   }
 
  private:
+  std::string of_text(const std::string& text) {
+    const auto [at, added] = known_.try_emplace(text);
+    if (!added) return at->second;  // empty while its own file is read: files may name each other
+    std::error_code none;
+    // A model may be a folder of Hugging Face, and "rack.toml:4" names a file too.
+    for (const std::string& file : {text, text.substr(0, text.rfind(':')), text + "/config.json"})
+      if (std::filesystem::is_regular_file(file, none)) {
+        at->second = file_hash(file) + of_keys(file);
+        break;
+      }
+    return at->second;
+  }
+  std::string of_keys(const std::string& file) {
+    std::string out;
+    if (!file.ends_with(".toml")) return out;
+    try {
+      for (const Config::Leaf& leaf : Config::load(file).leaves()) out += of(json_of(leaf.toml));
+    } catch (const InputError&) {  // NOLINT(bugprone-empty-catch): the point will say what is wrong
+    }
+    return out;
+  }
+
   std::map<std::string, std::string> known_ = {};
 };
 

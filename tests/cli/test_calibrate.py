@@ -70,7 +70,7 @@ class Calibrate(CliTestCase):
         log.write_text("".join(json.dumps({"iteration_time_ms": 1000 * seconds}) + "\n" for _ in range(3)))
         self.assertAlmostEqual(self.key(self.json(*command), "efficiency")["after"], 0.5, delta=0.002)
         for text, says in (
-            ('{"loss": 1}\n', ["metrics.jsonl", "no line has the time of a step", '"step_time_s"']),
+            ('{"step_time": 1, "tokens_per_s": 8000}\n' * 5, ["8000 tokens a step", "its job has 8192: 8 x 1024"]),
             ('{"step_time": 1}\n12\n', ["metrics.jsonl:2", "no JSON object"]),
             ('{"step_time": "1 s"}\n', ["metrics.jsonl:1", 'step_time = "1 s"', "positive number"]),
         ):

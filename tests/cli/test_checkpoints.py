@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import struct
 import subprocess
 import time
 
@@ -12,6 +13,7 @@ import pytest
 from cli_test_case import PATIENCE, REHEARSE
 from cli_test_train_data import TrainingCase
 from endless_training import ranks_of
+from test_huggingface import tensors_of
 
 ASYNC = ["--set", "checkpoint.kind=async"]
 METHODS = {  # method -> ranks, further keys
@@ -95,6 +97,47 @@ class Checkpoints(TrainingCase):
                 self.train(f"same-{method}", method, 9, *adam, "--resume", "--set", f'recovery.without=["{foreign}"]')
                 self.assertEqual(self.losses_of(f"same-{method}"), straight)
         self.refused("train", self.job(), "--nproc", "2", "--set", 'recovery.without=["moment"]', says=["recovery.without", "moments"])
+
+    def test_a_new_optimizer_counts_from_its_first_update(self):
+        """Adam's first update moves no weight by more than the learning rate. With corrections of step 30, it would by 1.7 times as much."""
+        keys = ("--set", "train.optimizer=adamw", "--set", "train.schedule=constant", "--set", "train.warmup_steps=0")
+        keys = (*keys, "--set", "train.lr=1e-3", "--set", "train.weight_decay=0", "--set", "train.save_every=1")
+
+        def weights(step):
+            out = {}
+            for path in (self.tmp / f"new/step-{step:08}").glob("*.safetensors"):
+                for name, (_, data) in tensors_of(path).items():
+                    if "param" in name:
+                        out[name] = struct.unpack(f"<{len(data) // 4}f", data)
+            return out
+
+        self.train("new", "ddp", 30, *keys)
+        before = weights(30)
+        self.train("new", "ddp", 31, *keys, "--resume", "--set", 'recovery.without=["moments"]')
+        after = weights(31)
+        self.assertEqual(before.keys(), after.keys())
+        moved = [abs(a - b) for name in before for a, b in zip(before[name], after[name], strict=True)]
+        self.assertAlmostEqual(max(moved), 1e-3, delta=2e-5)
+
+    def test_second_moments_that_stand_still(self):
+        """A run goes on where second moments stopped, or where they have not stopped yet."""
+        self.train("plain", "ddp", 6, "--set", "train.optimizer=adamw")
+        self.train("frozen", "onebit-adam", 6, "--set", "train.optimizer=adamw", "--set", "method.freeze=4")
+        plain, frozen = (f"--resume-from={self.tmp}/{out}/step-00000006" for out in ("plain", "frozen"))
+
+        def on(out, start, method, *keys):
+            sets = (word for key in (f"method.name={method}", f"train.out={self.tmp}/{out}", *keys) for word in ("--set", key))
+            return ("train", self.job(8), "--nproc", "2", "--set", "train.optimizer=adamw", start, *sets)
+
+        freeze = {n: f"method.freeze={n}" for n in (3, 4, 6, 7)}
+        without, bf16 = 'recovery.without=["moments"]', "method.precision=bf16"  # as `frozen`
+        self.refused(*on("a", plain, "onebit-adam", freeze[3]), says=["method.freeze: 3", "until step 6; at least 6"])
+        self.refused(*on("a", frozen, "onebit-adam", bf16, freeze[6]), says=["still since step 4", "method.freeze = 4"])
+        self.refused(*on("a", frozen, "ddp", bf16), says=["still since step 4", '"onebit-adam"', "recovery.without"])
+        self.refused(*on("a", plain, "onebit-adam", freeze[6], without), says=["method.freeze: 6", "at least 7"])
+        for out, start, *more in (("b", plain, "onebit-adam", freeze[6]), ("c", frozen, "onebit-adam", bf16, freeze[4]),
+                                  ("d", frozen, "ddp", bf16, without), ("e", plain, "onebit-adam", freeze[7], without)):  # fmt: skip
+            self.rehearse(*on(out, start, *more))
 
     @pytest.mark.soak
     def test_training_does_not_stop_for_them(self):

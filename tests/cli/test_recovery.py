@@ -237,7 +237,7 @@ class Recovery(RecoveryCase):
             (slow | {"method.name": "1f1b", "method.pp": 2, "method.dp": 1}, ["recovery.slow_rank", "method.dp >= 2", "1f1b"]),
         ):
             self.refused("train", self.job(), "--nproc", "2", *sets(keys), says=says)
-        self.refused("train", self.job(), *sets(slow | {"method.dp": 1}), says=["recovery.slow_rank", "--nproc"])
+        self.refused("train", self.job(), *sets(slow), says=["recovery.slow_rank", "--nproc"])
 
     def test_a_trace_of_faults_is_survived_event_by_event(self):
         """A rank dies in each phase, during a save and during a recovery; one freezes and goes on, one is slow for a while."""

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from cli_test_case import PATIENCE, REHEARSE, TINY, CliTestCase
+from cli_test_case import PATIENCE, REHEARSE, ROOT, TINY, CliTestCase
 
 SMALL = """job = "job.toml"
 fidelity = "analytic"
@@ -158,6 +158,35 @@ method.micro_batches = [1, 2, 4]"""
         before = (self.tmp / "out/results.jsonl").read_bytes()
         self.assertEqual(self.run_sweep(path)["points"], points)
         self.assertEqual((self.tmp / "out/results.jsonl").read_bytes(), before)
+
+    def test_files_that_named_files_name_count(self):
+        """The base of a software file, its library, and a model in a folder of Hugging Face: after a change, points are computed anew."""
+        hub = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 128}
+        folder, library = self.tmp / "hub", ROOT / "software/libraries/nccl-2.20.toml"
+        folder.mkdir()
+        texts = {
+            "top.toml": f'base = "{self.tmp}/base.toml"\nsource = "none"\n[communication]\nlibrary = "{self.tmp}/library.toml"\n',
+            "base.toml": 'base = "pytorch-2"\nsource = "none"\n[host]\nforward = "10us"\n',
+            "library.toml": library.read_text(),
+            "hub/config.json": json.dumps(hub | {"vocab_size": 512}),
+        }
+        changes = {
+            "library.toml": ("efficiency = 0.", "efficiency = 0.0"),
+            "hub/config.json": ('"n_layer": 2', '"n_layer": 3'),
+            "base.toml": ("10us", "900us"),
+        }
+        for name, text in texts.items():
+            (self.tmp / name).write_text(text)
+        keys = f'[axes]\ntrain.global_batch = [16]\nsoftware.name = ["{self.tmp}/top.toml"]\nmodel.name = ["{folder}"]\n'
+        path = self.sweep("", SMALL.replace("[axes]\n", keys))
+        for name, (old, new) in changes.items():
+            with self.subTest(name):
+                (point,) = self.run_sweep(path)["points"]
+                text = (self.tmp / name).read_text()
+                self.assertIn(old, text)
+                (self.tmp / name).write_text(text.replace(old, new))
+                (changed,) = self.run_sweep(path)["points"]
+                self.assertNotEqual(changed["metrics"]["step_s"], point["metrics"]["step_s"])
 
     def test_goes_on_after_a_kill(self):
         path = self.sweep("train.global_batch = { from = 16, to = 1600, steps = 100 }")

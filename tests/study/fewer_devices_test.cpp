@@ -32,9 +32,10 @@ std::string advice(const std::vector<std::string>& set,
 
 TEST(FewerDevices, AsFastAndCheaper) {
   const auto equal = [](std::size_t) { return 1.0; };
-  EXPECT_EQ(advice({prices}, equal),
-            "a plan without the 24 RTX 4090 is as fast, for 8.00 USD in place of 20.00 USD an hour: "
-            "--set 'cluster.devices=[\"V100 PCIe 32GB\"]'");
+  EXPECT_EQ(
+      advice({prices}, equal),
+      "a plan without the 24 RTX 4090 is as fast, for 8.00 USD in place of 20.00 USD an hour: "
+      "--set 'cluster.devices=[\"V100 PCIe 32GB\"]'");
   // Nothing is cheaper where nothing has a price.
   EXPECT_EQ(advice({R"(cluster.prices=[])"}, equal), "");
   EXPECT_EQ(advice({prices, "cluster.world_size=32"}, equal), "");

@@ -117,16 +117,19 @@ TEST(Platform, AJobReplacesDevices) {
   EXPECT_THAT(kinds(h200), testing::ElementsAre("RTX 4090", "H200"));
   EXPECT_EQ(h200.kinds()[1].memory.value, load_device("H200").memory.value);
   EXPECT_EQ(h200.links().size(), load_cluster("paper").links().size());
-  // A kind that is there already is one kind with it, and later changes see earlier ones.
+  // A kind that is there already is one kind with it. All changes are made at once: two kinds may
+  // change places.
   EXPECT_THAT(kinds(replaced("[\"V100 PCIe 32GB: RTX 4090\"]")), testing::ElementsAre("RTX 4090"));
-  EXPECT_THAT(kinds(replaced("[\"V100 PCIe 32GB: H100\", \"H100: H200\"]")),
-              testing::ElementsAre("RTX 4090", "H200"));
+  EXPECT_THAT(kinds(replaced("[\"V100 PCIe 32GB: RTX 4090\", \"RTX 4090: V100 PCIe 32GB\"]")),
+              testing::ElementsAre("V100 PCIe 32GB", "RTX 4090"));
   const auto error = [&](const std::string& list) {
     return test::message_of<InputError>([&] { replaced(list); });
   };
   EXPECT_THAT(
       error("[\"H100: H200\"]"),
       HasSubstr("key \"replace\": \"paper\" has no device \"H100\"; it has RTX 4090, V100"));
+  EXPECT_THAT(error("[\"RTX 4090: H100\", \"RTX 4090: H200\"]"),
+              HasSubstr("\"RTX 4090\" stands there twice"));
   EXPECT_THAT(error("[\"RTX 4090: H20\"]"), HasSubstr("did you mean \"H200\"?"));
   for (const char* text : {"[\"RTX 4090\"]", "[\": H100\"]", "[\"RTX 4090: \"]"})
     EXPECT_THAT(error(text), HasSubstr("as in \"H100: H200\"")) << text;

@@ -73,6 +73,17 @@ TEST(Beside, NothingRunsBesideTheSumsOfTensorParallelism) {
   EXPECT_EQ(overlapped(role), 0U);
 }
 
+/// PowerSGD sums whole gradients in its first steps only, and then its factors.
+TEST(Beside, SumsOfTheFirstStepsDoNotCount) {
+  const program::Role role = role_of(plan_with("powersgd", 4, 1));
+  const auto of_first_steps = [](const program::Op& op) {
+    return std::holds_alternative<program::Collective>(op.work) && op.when.until > 0;
+  };
+  EXPECT_TRUE(std::ranges::any_of(role.ops, of_first_steps));
+  for (const Beside& b : passes_beside(role))
+    for (const Id c : b.collectives) EXPECT_FALSE(of_first_steps(role.ops[c])) << c;
+}
+
 /// A step of ZeRO-3 on devices that lose `share`, with collectives on the device or not.
 double step(double share, bool on_device, BytesPerSecond bandwidth) {
   cluster::Cluster cluster;

@@ -72,7 +72,7 @@ TEST(Job, SharesSayTheBatchAndTheWorld) {
   EXPECT_THAT(error("[3,1,2]"), HasSubstr("must have one number for each of the 2 dp ranks"));
   EXPECT_THAT(error("[3,0]"), HasSubstr("method.shares"));
   EXPECT_THAT(error("[3,2]", "train.global_batch=16"),
-              HasSubstr("must sum to global_batch 16 / micro_batches 3, not to 5"));
+              HasSubstr("sums to 5, which must divide global_batch 16"));
   EXPECT_THAT(error_of({"cluster.world_size=3", "method.name=ps-async", "method.shares=[3,1]"}),
               HasSubstr("every rank takes equally many"));
 }
