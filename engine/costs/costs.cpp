@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <deque>
 #include <map>
 #include <optional>
@@ -268,9 +267,8 @@ struct Costs::Impl {
     return cluster.library().launch.value + way.latency.value + worst;
   }
 
-  /// Passes beside collectives whose kernels take multiprocessors from them: a pass loses a share
-  /// of the collectives' seconds, and at most its own seconds. What works in every n-th step counts
-  /// with an n-th of its seconds.
+  /// A pass beside collectives, whose kernels take multiprocessors from it, loses a share of their
+  /// seconds (where they work in every n-th step: of an n-th), and at most its own seconds.
   void slow_passes() {
     if (!model.software.library.on_device) return;
     std::map<std::vector<std::uint32_t>, std::uint32_t> known;  // role, rows of pass, collectives
@@ -388,12 +386,10 @@ program::Algorithm Costs::algorithm(Id role, Id op) const {
 std::vector<double> Costs::link_bytes() const {
   std::vector<double> out(impl_->cluster.links().size(), 0.0);
   for (Id r = 0; r < impl_->entries.size(); ++r)
-    for (Id o = 0; o < impl_->entries[r].size(); ++o) {
-      const program::When& when = impl_->role(r).ops[o].when;
-      if (when.until > 0) continue;  // of the first steps only
-      for (const auto& [link, bytes] : impl_->link_rows[impl_->entries[r][o].links])
-        out[link] += bytes / when.every;
-    }
+    for (Id o = 0; o < impl_->entries[r].size(); ++o)
+      if (const program::When& when = impl_->role(r).ops[o].when; when.until == 0)
+        for (const auto& [link, bytes] : impl_->link_rows[impl_->entries[r][o].links])
+          out[link] += bytes / when.every;
   return out;
 }
 bool Costs::calibrated() const { return impl_->local_costs->calibrated(); }

@@ -99,7 +99,7 @@ class Checkpoints(TrainingCase):
         self.refused("train", self.job(), "--nproc", "2", "--set", 'recovery.without=["moment"]', says=["recovery.without", "moments"])
 
     def test_a_new_optimizer_counts_from_its_first_update(self):
-        """Adam's first update moves no weight by more than the learning rate. With corrections of step 30, it would by 1.7 times as much."""
+        """Adam's first update moves no weight by more than the learning rate. With corrections of step 30, it would, by 1.7 times."""
         keys = ("--set", "train.optimizer=adamw", "--set", "train.schedule=constant", "--set", "train.warmup_steps=0")
         keys = (*keys, "--set", "train.lr=1e-3", "--set", "train.weight_decay=0", "--set", "train.save_every=1")
 

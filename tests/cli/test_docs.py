@@ -89,6 +89,19 @@ class Documents(CliTestCase):
         self.assertIn("simulate", commands)
         return commands
 
+    def test_the_table_of_an_all_gather_over_many_nodes(self):
+        text = (ROOT / "docs/simulator.md").read_text()
+        command = re.search(r"^rehearse (simulate experiments/what-if/llama3-zero3\.toml .*)$", text, re.M)[1].split()
+        step, mfu, exposed, ring = re.search(
+            r"^\| 2,048 \| 8 \| ([\d.]+) ms \| ([\d.]+)% \| ([\d.]+) ms \| ([\d,]+) ms \|$", text, re.M
+        ).groups()
+        one = self.json(*command, cwd=ROOT)
+        self.assertAlmostEqual(1000 * one["step_time_s"]["mean"], float(step), delta=0.05)
+        self.assertAlmostEqual(100 * one["mfu"], float(mfu), delta=0.05)
+        self.assertAlmostEqual(1000 * one["exposed_comm_s"], float(exposed), delta=0.05)
+        whole = self.json(*command, "--set", "method.collective=ring", cwd=ROOT)
+        self.assertAlmostEqual(1000 * whole["step_time_s"]["mean"], float(ring.replace(",", "")), delta=0.5)
+
     def test_every_command_and_option_is_documented(self):
         text = (ROOT / "docs/cli.md").read_text()
         for command in self.commands():

@@ -108,7 +108,7 @@ class Train(TrainingCase):
         """The second run is refused while the first trains, and goes on from it once that has ended."""
         keys = [word for key in ("train.steps=100000", "train.save_every=5", "run.log_every=1") for word in ("--set", key)]
         with subprocess.Popen([REHEARSE, "train", self.job(), "--nproc", "2", *keys], stdout=subprocess.PIPE, text=True) as first:
-            for line in first.stdout:
+            for _ in first.stdout:
                 if list((self.tmp / "out").glob("step-????????")):
                     break
             self.refused("train", self.job(), "--nproc", 2, "--overwrite", says=["train.out", "another run is writing there"])

@@ -158,18 +158,6 @@ TEST(DryRun, RingTimeAndBytes) {
   }
 }
 
-TEST(DryRun, AnExchangeOfEveryNthStepPutsAnNthOfItsBytesOnLinks) {
-  plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
-  const auto on_links = [&] {
-    const test::Rig rig(plan, test::small_model(2),
-                        test::star(4, BytesPerSecond(1e8), Seconds(1e-6)));
-    return rig.costs.link_bytes()[0];
-  };
-  const double every_step = on_links();
-  plan.method = "local-sgd", plan.exchange.averaging.local_steps = 8;
-  EXPECT_NEAR(on_links(), every_step / 8, 1e-9 * every_step);
-}
-
 TEST(DryRun, SiblingGroupsShareTheirNic) {
   // Two nodes of four devices behind one NIC each: dp pairs cross it, four at a time.
   for (int tp : {1, 4}) {

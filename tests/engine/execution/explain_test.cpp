@@ -204,6 +204,18 @@ TEST(Explain, AllReduceOfOneBucketIsExposed) {
   EXPECT_NEAR(e.links[0].bytes, rig.costs.link_bytes()[0], 1e-6);
 }
 
+TEST(Explain, AnExchangeOfEveryNthStepPutsAnNthOfItsBytesOnLinks) {
+  plan::Plan plan = test::plan_of("ddp", 1, 4, 1, 1);
+  const auto on_links = [&] {
+    const test::Rig rig(plan, test::small_model(2),
+                        test::star(4, BytesPerSecond(1e8), Seconds(1e-6)));
+    return rig.costs.link_bytes()[0];
+  };
+  const double every_step = on_links();
+  plan.method = "local-sgd", plan.exchange.averaging.local_steps = 8;
+  EXPECT_NEAR(on_links(), every_step / 8, 1e-9 * every_step);
+}
+
 /// `n` devices whose time is all in matrix products.
 cluster::Cluster products_only(int n, BytesPerSecond bandwidth) {
   cluster::Cluster c = test::star(n, bandwidth, Seconds(0));
