@@ -275,11 +275,10 @@ struct Costs::Impl {
     for (Id r = 0; r < entries.size(); ++r)
       for (const Beside& beside : passes_beside(role(r))) {
         std::vector<std::uint32_t> key = {r, entries[r][beside.pass].seconds};
-        for (const Id c : beside.collectives) {
-          key.push_back(entries[r][c].seconds);
-          key.push_back(static_cast<std::uint32_t>(role(r).ops[c].when.every));
-          key.push_back(std::get<program::Collective>(role(r).ops[c].work).channel);
-        }
+        for (const Id c : beside.collectives)
+          key.insert(key.end(),
+                     {entries[r][c].seconds, static_cast<std::uint32_t>(role(r).ops[c].when.every),
+                      std::get<program::Collective>(role(r).ops[c].work).channel});
         const auto [it, fresh] = known.try_emplace(std::move(key));
         if (fresh) it->second = add(slowed(r, beside));
         entries[r][beside.pass].seconds = it->second;

@@ -57,11 +57,10 @@ struct State {
 Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const State& state,
                      const std::vector<std::string>& sums, const PlanRecord& record,
                      const std::vector<std::string>& own_steps) {
+  const std::int64_t freeze = c.plan.exchange.quantised.freeze.value_or(0);
   Manifest m{.step = step,
              .skipped_updates = state.skipped_updates,
-             .frozen_at = c.plan.exchange.quantised.freeze.value_or(0) < step
-                              ? c.plan.exchange.quantised.freeze.value_or(0)
-                              : 0,
+             .frozen_at = freeze < step ? freeze : 0,
              .own_steps = {},
              .method = c.plan.method,
              .model = c.model.name,

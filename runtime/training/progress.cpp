@@ -189,7 +189,10 @@ void Progress::tell(std::int64_t step, PendingStep told) {
   const double norm =
       told.square_norm < 0 ? std::numeric_limits<double>::quiet_NaN() : std::sqrt(told.square_norm);
   losses_.push_back(loss);
-  if (labels <= 0) ++all_late_;
+  if (labels <= 0)
+    ++all_late_;
+  else if (!diverged_ && !std::isfinite(loss))
+    diverged_ = step + 1;
   norms_.push_back(norm);
   double seconds = 0;
   if (const auto before = ended_.find(step - 1); before != ended_.end()) {
@@ -350,21 +353,17 @@ void Progress::finish(const TrainSummary& summary) {
   if (summary.signal != 0)
     text += fmt::format(" (interrupted by SIG{})", sigabbrev_np(summary.signal));
   line(text, true);
-  if (leader_ && all_late_ > 0) {
+  if (all_late_ > 0)
     fmt::print(stderr,
                "warning: all clients were late in {} of {} steps, which taught nothing: a longer "
                "method.deadline may help\n",
                all_late_, losses_.size());
-    return;
-  }
-  const auto wrong =
-      std::ranges::find_if(losses_, [](double loss) { return !std::isfinite(loss); });
-  if (leader_ && wrong != losses_.end())
+  if (diverged_)
     fmt::print(
         stderr,
         "warning: the loss is not finite in step {}: a smaller train.lr, a train.clip or more "
         "train.warmup_steps may help\n",
-        summary.first_step + (wrong - losses_.begin()) + 1);
+        *diverged_);
 }
 
 }  // namespace rehearse::runtime

@@ -108,7 +108,8 @@ class Progress {
   std::int64_t first_ = -1;
   std::vector<double> losses_ = {}, norms_ = {}, times_ = {};
   std::int64_t all_late_ = 0;  // steps in which every client was late, so that there is no loss
-  std::vector<std::int64_t> timed_ = {};  // the step of each entry of times_
+  std::optional<std::int64_t> diverged_ = {};  // the first step with a loss that is not finite
+  std::vector<std::int64_t> timed_ = {};       // the step of each entry of times_
 };
 
 }  // namespace rehearse::runtime

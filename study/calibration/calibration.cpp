@@ -27,8 +27,7 @@ constexpr const char* formats_read =
 /// Throws InputError when a file of this form cannot hold measurements of this kind. A trace says
 /// so itself.
 void refuse_other_form(Measurements kind, const CalibrationQuestion& question) {
-  if (kind == Measurements::trace || (kind == Measurements::steps && is_step_log(question.text)))
-    return;
+  if (kind == Measurements::trace) return;
   const calibration::FileForm found = calibration::form_of(question.text);
   const bool log = found.form == calibration::Form::nccl_output;
   if (found.form == calibration::Form::table || (log && kind == Measurements::nccl_tests)) return;
@@ -63,7 +62,6 @@ Measurements kind_of(const std::string& text, const std::string& file) {
 }
 
 Calibration calibrate(Measurements kind, const CalibrationQuestion& asked) {
-  refuse_other_form(kind, asked);
   CalibrationQuestion question = asked;
   if (kind == Measurements::steps && is_step_log(asked.text)) {
     if (asked.job.empty())
@@ -72,6 +70,7 @@ Calibration calibrate(Measurements kind, const CalibrationQuestion& asked) {
           asked.data));
     question.text = step_table(asked.text, asked.data);
   }
+  refuse_other_form(kind, question);
   Calibration out;
   switch (kind) {
     case Measurements::steps:

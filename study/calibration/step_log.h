@@ -6,7 +6,8 @@
 
 namespace rehearse::study {
 
-/// Whether the text begins with a line that is a JSON object and no trace of a profiler.
+/// Whether the text begins with lines that are JSON objects, one of which has the time of a step
+/// under a name that trainers give it.
 bool is_step_log(std::string_view text);
 
 /// The log as a table of up to five rows, each the median of consecutive steps, by which its name

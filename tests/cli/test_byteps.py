@@ -181,6 +181,10 @@ class BytePs(RecoveryCase):
         for other in (beside, both):
             self.assertGreater(own["step_time_s"]["mean"], other["step_time_s"]["mean"])
 
+    def test_colocated_servers_need_nodes_of_one_size(self):
+        unlike = {"method.name": "byteps", "cluster.name": self.platform("100GB/s"), "method.server_placement": "colocated"}
+        self.refused("simulate", self.job(), *sets(unlike), says=["method.server_placement", "the nodes have 1 and 3 devices", '"own"'])
+
     def test_one_machine_has_no_server(self):
         alone = self.json("simulate", self.job(), *sets({"method.name": "byteps", "method.dp": 2}))
         self.assertNotIn("servers", alone["mesh"])

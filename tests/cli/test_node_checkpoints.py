@@ -242,6 +242,8 @@ class NodeCheckpoints(TrainingCase):
         self.refused(
             *("train", self.job(), "--nproc", "2", "--set", "checkpoint.kind=peer"), says=["checkpoint.kind", "two nodes", "memory"]
         )
+        own_steps = ("--set", "checkpoint.kind=peer", "--set", "method.name=ps-ssp", "--set", "method.dp=1")
+        self.refused(*("train", self.job(), "--nproc", "2", *own_steps), says=["two nodes", '"sharded" fits'])
         self.refused(*("train", self.job(), "--nproc", "2", "--set", "checkpoint.place=local"), says=["checkpoint.folder", "local"])
         keys = {"checkpoint.place": "memory", "checkpoint.folder": str(self.tmp / "no")}
         self.refused(*("train", self.job(), "--nproc", "2", *sets(keys)), says=["checkpoint.folder", "no such folder"])

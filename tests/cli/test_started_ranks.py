@@ -4,11 +4,10 @@ import pytest
 from cli_test_train_data import TrainingCase
 
 
-class StartedRanks(TrainingCase):
-    def setUp(self):
-        super().setUp()
-        self.mine = ("--set", "method.dp=")  # the ranks that are started count
+OPEN = ("--set", "method.dp=")  # the ranks that are started count
 
+
+class StartedRanks(TrainingCase):
     def test_the_nearest_values_are_those_of_the_started_ranks(self):
         for keys, says in (
             ({"method.micro_batches": 3, "train.global_batch": 16}, ["4 ranks: ", "multiple of dp 4 x micro_batches 3 = 12; nearest: 12"]),
@@ -18,19 +17,19 @@ class StartedRanks(TrainingCase):
         ):
             with self.subTest(keys):
                 sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-                self.refused("train", self.job(), "--nproc", 4, *self.mine, *sets, says=says)
+                self.refused("train", self.job(), "--nproc", 4, *OPEN, *sets, says=says)
         # A wrong key has nothing to do with the number of ranks.
-        self.refused("train", self.job(), "--nproc", 4, *self.mine, "--set", "method.nam=ddp", says=['did you mean "name"'])
+        self.refused("train", self.job(), "--nproc", 4, *OPEN, "--set", "method.nam=ddp", says=['did you mean "name"'])
 
     def test_a_server_needs_a_worker(self):
-        one = ("--nproc", 1, *self.mine, "--set", "method.dp=", "--set", "method.name=ps-sync")
+        one = ("--nproc", 1, *OPEN, "--set", "method.name=ps-sync")
         self.refused("train", self.job(), *one, says=["method.servers", "needs at least 2 ranks, a server and a worker"])
 
     def test_load_balancing_needs_shares(self):
         for method, *more in (("local-sgd",), ("ps-sync",), ("byteps",), ("zero3", "method.cp=2", "method.dp=1")):
             with self.subTest(method):
                 sets = [word for key in (f"method.name={method}", *more) for word in ("--set", key)]
-                balanced = ("--set", "adaptive.balance_every=3", "--set", "cluster.world_size=2", "--set", "method.dp=", *sets)
+                balanced = ("--set", "adaptive.balance_every=3", "--set", "cluster.world_size=2", *OPEN, *sets)
                 self.refused("simulate", self.job(), *balanced, says=["adaptive.balance_every", "equally many"])
         slow = ("--set", "method.name=local-sgd", "--set", "recovery.slow_factor=2", "--set", "recovery.slow_rank=rebalance")
         self.refused("train", self.job(), "--nproc", 2, *slow, says=["recovery.slow_rank", "takes method.shares", '"evict"'])
