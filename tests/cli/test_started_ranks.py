@@ -3,7 +3,6 @@
 import pytest
 from cli_test_train_data import TrainingCase
 
-
 OPEN = ("--set", "method.dp=")  # the ranks that are started count
 
 
