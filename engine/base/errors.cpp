@@ -30,8 +30,10 @@ std::size_t distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  if (!term_note(word).empty()) return "";
   const std::string wanted = folded(word);
+  for (const std::string& candidate : candidates)
+    if (folded(candidate) == wanted) return candidate;
+  if (!term_note(word).empty()) return "";
   const std::string* best = nullptr;
   std::size_t best_distance = std::max<std::size_t>(1, wanted.size() / 3) + 1;
   for (const std::string& candidate : candidates) {

@@ -243,9 +243,10 @@ Scale scale_of(const std::string& text, const std::string& whole) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < 1 || value > most_nodes)
-    throw InputError(
-        fmt::format("cluster \"{}\": \"{}\" is not a number from 1 to {}, as in \"dgx-a100:16\"",
-                    whole, text, most_nodes));
+    throw InputError(fmt::format(
+        "cluster \"{}\": \"{}\" is neither a number from 1 to {}, as in \"dgx-a100:16\", "
+        "nor the sizes of a torus, as in \"tpu-v4:4x4x8\"",
+        whole, text, most_nodes));
   return {.number = value};
 }
 

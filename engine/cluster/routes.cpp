@@ -1,6 +1,7 @@
 // Dijkstra's algorithm (Boost.Graph) computes the costs. The path is then walked back from its end,
-// at each vertex to the predecessor that is first by name. So the path does not depend on the order
-// of vertices in a file.
+// at each vertex to one of the predecessors of equal cost: those are sorted by name, and the
+// devices of a node take them in turn. So the path does not depend on the order of switches in a
+// file.
 #include "engine/cluster/routes.h"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <tuple>
 #include <unordered_map>
@@ -70,6 +72,7 @@ struct Routes::Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
   Graph graph = {};
+  std::vector<bool> device = {};                              // by vertex
   std::unordered_map<Id, std::vector<RouteCost>> costs = {};  // by root: to each vertex
 };
 struct Routes::Gate {
@@ -90,9 +93,13 @@ Routes::Routes(const std::vector<RouteVertex>& vertices, const std::vector<std::
   if (!apart) nodes = 0;  // one region
   regions_ = std::vector<Region>(nodes + 1);
   gates_.resize(nodes);
+  std::map<Id, Id> devices;  // of a node, so far
   for (const RouteVertex& v : vertices) {
     region_of_.push_back(apart && v.node != none ? v.node : nodes);
-    local_.push_back(static_cast<Id>(boost::add_vertex(v.name, regions_[region_of_.back()].graph)));
+    Region& region = regions_[region_of_.back()];
+    local_.push_back(static_cast<Id>(boost::add_vertex(v.name, region.graph)));
+    region.device.push_back(v.device);
+    turn_.push_back(v.device ? devices[v.node]++ : 0);
   }
   for (std::size_t k = 0; k < ends.size(); ++k) {
     auto [a, b] = ends[k];
@@ -139,27 +146,43 @@ const std::vector<RouteCost>& Routes::costs_from(std::size_t region, Id local) {
 }
 
 /// Appends the links of the path from `end` to `root`. Cables are equal in both directions, so the
-/// costs from the root are also the costs to it.
-bool Routes::walk(std::size_t region, Id root, Id end, std::vector<Id>& links) {
-  const Graph& graph = regions_[region].graph;
+/// costs from the root are also the costs to it. Of n equal hops it takes the one with the index
+/// turn modulo n; through a device, which forwards for few others, the first.
+bool Routes::walk(std::size_t region, Id root, Id end, Id turn, std::vector<Id>& links) {
+  const Region& r = regions_[region];
   const std::vector<RouteCost>& costs = costs_from(region, root);
   if (costs[end] == unreachable) return false;
+  std::vector<std::pair<Id, Id>> hops;  // vertex and link
   for (Id at = end; at != root;) {
-    const Hop* best = nullptr;
-    Id next = none;
-    for (auto [e, last] = boost::out_edges(at, graph); e != last; ++e) {
-      const Id to = static_cast<Id>(boost::target(*e, graph));
-      const Hop& hop = graph[*e];
-      if (costs[to] == unreachable || costs[to] + hop.cost != costs[at]) continue;
-      const bool first =
-          best == nullptr || graph[to] < graph[next] || (to == next && hop.link < best->link);
-      if (first) best = &hop, next = to;
+    hops.clear();
+    for (auto [e, last] = boost::out_edges(at, r.graph); e != last; ++e) {
+      const Id to = static_cast<Id>(boost::target(*e, r.graph));
+      const Hop& hop = r.graph[*e];
+      if (costs[to] != unreachable && costs[to] + hop.cost == costs[at])
+        hops.emplace_back(to, hop.link);
     }
-    assert(best != nullptr);
-    links.push_back(best->link);
+    assert(!hops.empty());
+    std::ranges::sort(hops, {},
+                      [&](const auto& hop) { return std::tie(r.graph[hop.first], hop.second); });
+    const bool forwards = std::ranges::any_of(
+        hops, [&](const auto& hop) { return hop.first != root && r.device[hop.first]; });
+    const auto& [next, link] = hops[forwards ? 0 : turn % hops.size()];
+    links.push_back(link);
     at = next;
   }
   return true;
+}
+
+/// Of equal pairs of gates: the source takes one of the first gates in its turn, then the
+/// destination one of those that go with it. `equal` is sorted by the first gate.
+std::pair<const Routes::Gate*, const Routes::Gate*> Routes::in_turn(
+    std::span<const std::pair<const Gate*, const Gate*>> equal, Id source, Id destination) {
+  std::vector<std::size_t> begins;  // of the pairs of each first gate
+  for (std::size_t i = 0; i < equal.size(); ++i)
+    if (i == 0 || equal[i].first != equal[i - 1].first) begins.push_back(i);
+  const std::size_t k = source % begins.size();
+  const std::size_t end = k + 1 < begins.size() ? begins[k + 1] : equal.size();
+  return equal[begins[k] + destination % (end - begins[k])];
 }
 
 bool Routes::find(Id a, Id b, std::vector<Id>& path) {
@@ -180,38 +203,40 @@ bool Routes::find(Id a, Id b, std::vector<Id>& path) {
     return region == between ? std::vector<Gate>{{local_[v], local_[v], none, none, {}}}
                              : gates_[region];
   };
-  const Gate *out = nullptr, *in = nullptr;
+  std::vector<std::pair<const Gate*, const Gate*>> equal;  // gates of the best paths
   RouteCost best = local;
   const std::vector<Gate> outs = gates(a, ra), ins = gates(b, rb);
   const std::vector<RouteCost>* const from_a = ra == between ? nullptr : &costs_from(ra, local_[a]);
   const std::vector<RouteCost>* const to_b = rb == between ? nullptr : &costs_from(rb, local_[b]);
   for (const Gate& o : outs) {
     const RouteCost to_gate = (from_a == nullptr ? RouteCost{} : (*from_a)[o.inner]) + o.cost;
-    if (to_gate >= best || (ra == between && rb == between)) continue;
+    if (to_gate > best || (ra == between && rb == between)) continue;
     const std::vector<RouteCost>& middle = costs_from(between, o.outer);
     for (const Gate& i : ins) {
       const RouteCost total =
           to_gate + middle[i.outer] + i.cost + (to_b == nullptr ? RouteCost{} : (*to_b)[i.inner]);
-      if (total < best) best = total, out = &o, in = &i;
+      if (total < best) best = total, equal.clear();
+      if (total == best && total != local) equal.emplace_back(&o, &i);
     }
   }
   if (best == unreachable) return false;
-  if (out == nullptr) {
-    walk(ra, local_[a], local_[b], path);
+  if (equal.empty()) {
+    walk(ra, local_[a], local_[b], turn_[a], path);
     reverse(0);
     return true;
   }
+  const auto [out, in] = in_turn(equal, turn_[a], turn_[b]);
   if (ra != between) {
-    walk(ra, local_[a], out->inner, path);
+    walk(ra, local_[a], out->inner, turn_[a], path);
     reverse(0);
     path.push_back(out->out);
   }
   const std::size_t before = path.size();
-  walk(between, out->outer, in->outer, path);
+  walk(between, out->outer, in->outer, turn_[a] + (ra == between ? 0 : static_cast<Id>(ra)), path);
   reverse(before);
   if (rb != between) {
     path.push_back(in->in);
-    walk(rb, local_[b], in->inner, path);
+    walk(rb, local_[b], in->inner, turn_[b], path);
   }
   return true;
 }

@@ -48,17 +48,21 @@ class Routes {
   Routes(const std::vector<RouteVertex>& vertices, const std::vector<std::pair<Id, Id>>& ends,
          std::span<const Link> links, RouteMetric metric);
   ~Routes();
-  /// Sets `path` to the directed links from vertex a to vertex b. False: there is no path.
+  /// Sets `path` to the directed links from vertex a to vertex b. False: there is no path. The
+  /// devices of a node take equal NICs, switches and cables in turn.
   bool find(Id a, Id b, std::vector<Id>& path);
 
  private:
   struct Region;
   struct Gate;
   const std::vector<RouteCost>& costs_from(std::size_t region, Id local);
-  bool walk(std::size_t region, Id root, Id end, std::vector<Id>& links);
+  bool walk(std::size_t region, Id root, Id end, Id turn, std::vector<Id>& links);
+  static std::pair<const Gate*, const Gate*> in_turn(
+      std::span<const std::pair<const Gate*, const Gate*>> equal, Id source, Id destination);
 
   std::vector<Region> regions_;           // by node; the last one is between nodes
   std::vector<Id> region_of_, local_;     // by vertex: its region, and its index there
+  std::vector<Id> turn_;                  // by vertex: of a device, its index on its node
   std::vector<std::vector<Gate>> gates_;  // by node
   std::size_t stored_ = 0;                // number of costs that all regions keep
 };

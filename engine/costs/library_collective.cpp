@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -63,6 +64,7 @@ class Channels {
       if (cycles.empty()) cycles.push_back(tour(cluster, devices, members));
       most_cycles_ = std::max(most_cycles_, cycles.size());
       most_members_ = std::max(most_members_, members.size());
+      fewest_members_ = std::min(fewest_members_, members.size());
       cycles_.push_back(std::move(cycles));
     }
   }
@@ -70,6 +72,7 @@ class Channels {
   std::size_t nodes() const { return nodes_.size(); }
   const std::vector<int>& members(std::size_t node) const { return nodes_[node]; }
   std::size_t most_members() const { return most_members_; }
+  std::size_t fewest_members() const { return fewest_members_; }
   /// On one node, one channel for each cycle. On several, each cycle is cut at each of its members
   /// in turn, so that every NIC carries an equal share.
   std::size_t count() const { return most_cycles_ * (nodes() > 1 ? most_members_ : 1); }
@@ -93,7 +96,7 @@ class Channels {
  private:
   std::vector<std::vector<int>> nodes_ = {};                // [node]: members
   std::vector<std::vector<std::vector<int>>> cycles_ = {};  // [node][cycle]: members
-  std::size_t most_cycles_ = 1, most_members_ = 1;
+  std::size_t most_cycles_ = 1, most_members_ = 1, fewest_members_ = SIZE_MAX;
 };
 
 /// Sums the bytes of each pair.
@@ -187,6 +190,35 @@ std::vector<Flow> nvls_flows(const Channels& channels, double bytes) {
   return flows.take();
 }
 
+/// All members send their parts to all others at the same time. In large groups a member sends what
+/// leaves its node to one device on each of a few nodes, others than its neighbours do. So each
+/// device, and each node together, still sends and receives as much.
+std::vector<Flow> direct_flows(const Channels& channels, std::size_t n, double bytes) {
+  constexpr std::size_t every_pair = 32, few_nodes = 8;
+  const double part = bytes / static_cast<double>(n);
+  const std::size_t nodes = channels.nodes(), each = channels.most_members();
+  const bool few = n > every_pair && each == channels.fewest_members();
+  const double away = part * static_cast<double>(n - each);  // what leaves a node, of a member
+  const std::size_t others = few ? std::min(nodes - 1, few_nodes) : 0;
+  std::vector<Flow> out;
+  const auto to_all = [&](int from, const std::vector<int>& members) {
+    for (const int to : members)
+      if (to != from) out.push_back({from, to, part});
+  };
+  for (std::size_t node = 0; node < nodes; ++node)
+    for (std::size_t i = 0; i < channels.members(node).size(); ++i) {
+      const int from = channels.members(node)[i];
+      for (std::size_t other = 0; other < nodes; ++other)
+        if (other == node || !few) to_all(from, channels.members(other));
+      for (std::size_t k = 0; k < others; ++k) {
+        const std::size_t distance = 1 + (k * each + i) * (nodes - 1) / (others * each);
+        const int to = channels.members((node + distance) % nodes)[(i + k) % each];
+        out.push_back({from, to, away / static_cast<double>(others)});
+      }
+    }
+  return out;
+}
+
 /// What the latencies and the estimate of a collective need to know of its flows' paths.
 struct Paths {
   bool nvlink = true;           // between members of a node
@@ -266,6 +298,8 @@ class Choices {
     return out;
   }
   bool can(program::Algorithm algorithm) const {
+    if (move_ == program::Move::all_to_all || algorithm == program::Algorithm::direct)
+      return move_ == program::Move::all_to_all && algorithm == program::Algorithm::direct;
     if (algorithm == program::Algorithm::ring) return true;
     if (algorithm == program::Algorithm::in_network)
       return collectives::serves(algorithm, move_) &&
@@ -282,6 +316,8 @@ class Choices {
   std::vector<Flow> flows_of(program::Algorithm algorithm) const {
     if (algorithm == program::Algorithm::double_tree) return tree_flows(channels_, bytes_);
     if (algorithm == program::Algorithm::nvls) return nvls_flows(channels_, bytes_);
+    if (algorithm == program::Algorithm::direct)
+      return direct_flows(channels_, devices_.size(), bytes_);
     return ring_flows(channels_, move_, static_cast<int>(devices_.size()), bytes_, root_);
   }
   /// Seconds of one slice's way. `wires`: with the latencies of the links between nodes; the
@@ -294,6 +330,12 @@ class Choices {
     const auto n = static_cast<double>(devices_.size());
     const auto nodes = static_cast<double>(channels_.nodes());
     const double height = std::log2(nodes);
+    if (algorithm == program::Algorithm::direct) {  // all peers, and the wire once
+      const auto here = static_cast<double>(channels_.most_members());
+      const auto away = n - static_cast<double>(channels_.fewest_members());
+      return times.base.value + (here - 1) * in_node + away * times.network.value +
+             (wires ? paths.across : 0);
+    }
     if (algorithm == program::Algorithm::nvls)
       return times.base.value + in_node + 2 * height * across;
     if (algorithm == program::Algorithm::double_tree)
@@ -312,14 +354,15 @@ class Choices {
 
 constexpr program::Algorithm algorithms[] = {
     program::Algorithm::ring, program::Algorithm::double_tree, program::Algorithm::nvls,
-    program::Algorithm::in_network};
+    program::Algorithm::in_network, program::Algorithm::direct};
 
 }  // namespace
 
 bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm,
                   program::Move move) {
-  if (collectives::only_direct(move)) return false;
   const software::Library& library = cluster.library();
+  if (move == program::Move::all_to_all) return library.has(program::Algorithm::direct);
+  if (collectives::only_direct(move)) return false;
   if (algorithm == program::Algorithm::in_network)
     return collectives::serves(algorithm, move) && library.runs_sums_of(algorithm);
   return algorithm == program::Algorithm::automatic ? !library.protocols.empty()

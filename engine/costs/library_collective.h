@@ -11,7 +11,8 @@
 //   channel 2   a2 > a0 > a1 > b1 > b2 > b0 >
 //
 // Algorithms: ring; double_tree (all-reduce; chains inside nodes, two binary trees over nodes);
-// nvls (all-reduce on a switch that sums); in_network (in_network.h). Latencies and efficiencies
+// nvls (all-reduce on a switch that sums); in_network (in_network.h); direct (all-to-all: one group
+// of sends and receives, all at the same time; nccl-tests, alltoall.cu). Latencies and efficiencies
 // are those of the library's protocols (software/library.h). It takes the protocol of which its own
 // estimate is the least. Source: NCCL's tuning model, src/graph/tuning.cc.
 #pragma once
@@ -50,9 +51,8 @@ struct LibraryCollective {
 };
 
 /// Whether the cluster's library (or, in_network, its switches) runs collectives of this move and
-/// algorithm (`automatic`: any) itself. Otherwise they run in rounds. NCCL has no all-to-all of its
-/// own: programs send and receive in groups, one round for each peer (nccl-tests, alltoall.cu).
-/// A library without protocols uses in_network as it is.
+/// algorithm (`automatic`: any) itself. Otherwise they run in rounds. A library without protocols
+/// uses in_network as it is.
 bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm,
                   program::Move move);
 

@@ -125,8 +125,10 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
   const auto most = static_cast<std::int64_t>(devices.size());
   const std::int64_t world = keys.world_size.value_or(most);
   if (world > most)
-    throw cluster.error("world_size", fmt::format("{} ranks, but {} has {} devices; at most {}",
-                                                  world, job.cluster.name(), most, most));
+    throw cluster.error(
+        "world_size",
+        fmt::format("{} ranks, but {} has {} devices{}; at most {}", world, job.cluster.name(),
+                    most, keys.devices.empty() ? "" : " of cluster.devices", most));
   devices.resize(static_cast<std::size_t>(world));
   std::vector<Id> node_of;
   for (const Id device : devices) node_of.push_back(job.cluster.devices()[device].node);

@@ -30,7 +30,7 @@ Library read_library(const Config& file) {
     Protocol& p = out.protocols.emplace_back();
     p.name = c.text("name", std::nullopt);
     p.algorithm = *from_name<program::Algorithm>(
-        c.text("algorithm", std::nullopt, {"ring", "double_tree", "nvls", "in_network"}));
+        c.text("algorithm", std::nullopt, {"ring", "double_tree", "nvls", "in_network", "direct"}));
     p.nvlink_only = c.flag("nvlink_only", false);
     p.measured = read_times(c.section("measured"));
     p.estimated = read_times(c.section("estimated"));

@@ -334,10 +334,13 @@ Json to_json(const FaultStudy& f) {
 std::string describe(const FaultStudy& f) {
   const auto text = [](double seconds) { return to_text(Seconds(seconds)); };
   const double longer = f.run_s - f.undisturbed_s;
-  std::string out =
-      fmt::format("\nfaults of {}: {} of {} steps take {}, {} ({:.2f}%) longer than without\n",
-                  f.source, f.steps_done, f.steps, text(f.run_s), text(std::max(0.0, longer)),
-                  f.undisturbed_s > 0 ? 100 * longer / f.undisturbed_s : 0.0);
+  std::string out = fmt::format("\nfaults of {}: {} of {} steps take {}, ", f.source, f.steps_done,
+                                f.steps, text(f.run_s));
+  if (longer > 1e-9 * f.undisturbed_s)
+    out += fmt::format("{} ({:.2f}%) longer than without\n", text(longer),
+                       100 * longer / f.undisturbed_s);
+  else
+    out += "as long as without\n";
   if (f.stop) {
     out += fmt::format(
         "stopped by event {} ({}) at {} in step {}; noticed {} later; lost {} and the step under "

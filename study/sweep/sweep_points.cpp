@@ -15,6 +15,7 @@
 #include "engine/base/fnv.h"
 #include "engine/base/hints.h"
 #include "engine/base/names.h"
+#include "engine/base/units.h"
 #include "engine/job/identity.h"
 #include "study/methods.h"
 #include "study/sweep/scaling.h"
@@ -27,6 +28,24 @@ using Json = nlohmann::ordered_json;
 using Values = std::map<std::string, Json>;  // of a point: its axes, and all keys of its job
 
 constexpr std::size_t most_points = 1000000;
+
+/// A text such as "50GB/s" in its unit: what it is an amount of, and how much; none: it is no
+/// quantity.
+std::optional<std::pair<char, double>> quantity(const Json& value) {
+  if (!value.is_string()) return std::nullopt;
+  const auto text = value.get<std::string>();
+  const auto read = [&](auto parse) -> std::optional<double> {
+    try {
+      return parse(text).value;
+    } catch (const InputError&) {
+      return std::nullopt;
+    }
+  };
+  if (const auto rate = read(parse_bandwidth)) return std::pair('r', *rate);
+  if (const auto bytes = read(parse_bytes)) return std::pair('b', *bytes);
+  if (const auto seconds = read(parse_seconds)) return std::pair('s', *seconds);
+  return std::nullopt;
+}
 
 /// A condition: comparisons of which one must hold. A side is a key, a literal, or a product of
 /// both. A comparison with a key that the point does not state holds.
@@ -116,10 +135,13 @@ class Condition {
     return out;
   }
   bool compare(const Json& left, const std::string& op, const Json& right) const {
+    if (const auto a = quantity(left), b = quantity(right); a && b && a->first == b->first)
+      return compare(a->second, op, b->second);
     if (op == "==") return left == right;
     if (op == "!=") return left != right;
     if (!left.is_number() || !right.is_number())
-      fail(fmt::format("{} {} {}: only numbers have an order", left.dump(), op, right.dump()));
+      fail(fmt::format("{} {} {}: only numbers and quantities of the same unit have an order",
+                       left.dump(), op, right.dump()));
     const auto a = left.get<double>(), b = right.get<double>();
     return op == "<" ? a < b : op == "<=" ? a <= b : op == ">" ? a > b : a >= b;
   }

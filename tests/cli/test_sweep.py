@@ -62,6 +62,17 @@ method.micro_batches = [1, 2, 4]"""
         large = "cluster.world_size=4"
         self.assertEqual(self.points(axes, where + SMALL), [("small", 1), ("small", 2), ("small", 4), (large, 1)])
 
+    def test_quantities_compare_by_their_amounts(self):
+        axes = 'method.bucket = ["900kB", "1MB", "1MiB"]'
+        for condition, left in (("<= '1MB'", ["900kB", "1MB"]), ("== '1000kB'", ["1MB"]), ("> '0.95MB'", ["1MB", "1MiB"])):
+            with self.subTest(condition):
+                head = f'where = ["method.bucket {condition}"]\n' + SMALL
+                self.assertEqual(self.points(axes, head), [(size,) for size in left])
+        said = self.refused(
+            "sweep", self.sweep(axes, "where = [\"method.bucket < '1GB/s'\"]\n" + SMALL), "--dry-run", says=["have an order"]
+        )
+        self.assertIn("method.bucket", said)
+
     def test_each_value_alone(self):
         axes = 'methods = ["zero2"]\ntrain.global_batch = [8, 32]'
         alone = 'vary = "alone"\n' + SMALL

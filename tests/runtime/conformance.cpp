@@ -29,7 +29,10 @@ RankRun::RankRun(const job::Job& job, const link::LinkedProgram& linked,
             .seed = job.train.seed}),
       control(environment, {.timeout = job.run.timeout, .heartbeat = job.run.heartbeat}),
       network(control, {.transport = job.run.transport}),
-      device(make_device(job.run.device, environment.rank, &control)),
+      // LibTorch replaces the thread pool of a forked process's parent in the first call that asks
+      // for it. Two lanes that do so at once may find none ("Invalid thread pool!"), so the first
+      // call comes here.
+      device((at::set_num_threads(1), make_device(job.run.device, environment.rank, &control))),
       disturber(job.disturb, job.plan.mesh.world_size()),
       executor({.linked = linked,
                 .model = job.model,

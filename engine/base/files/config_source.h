@@ -53,9 +53,9 @@ inline std::string around(const std::string& path) {
 }
 
 inline std::string suggestion(const std::string& word, const std::vector<std::string>& candidates) {
-  if (const std::string note = term_note(word); !note.empty()) return ": " + note;
-  const std::string near = nearest(word, candidates);
-  return near.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", near);
+  const std::string near = nearest(word, candidates), note = term_note(word);
+  if (!near.empty()) return fmt::format("; did you mean \"{}\"?", near);
+  return note.empty() ? note : ": " + note;
 }
 
 inline const toml::node* find(const toml::table& root, const std::string& path) {

@@ -50,13 +50,15 @@ bool small_enough(const plan::Plan& plan, const plan::Plan& start, const model::
   return passes_of(plan, model) <= std::max(most_tried_passes, passes_of(start, model));
 }
 
-/// The larger numbers of micro-batches that divide a replica's samples.
+/// The larger numbers of micro-batches that divide a replica's samples. `recompute`: those with
+/// which the plan is small enough also with recomputation.
 std::vector<int> more_micro_batches(const plan::Plan& plan, const plan::Plan& start,
-                                    const model::ModelSpec& model) {
+                                    const model::ModelSpec& model, bool recompute = false) {
   std::vector<int> out;
   for (const int m : divisors(plan.schedule.global_batch / plan.mesh.dp)) {
     plan::Plan next = plan;
     next.schedule.micro_batches = m;
+    next.schedule.recompute |= recompute;
     if (m > plan.schedule.micro_batches && small_enough(next, start, model)) out.push_back(m);
   }
   return out;
@@ -66,17 +68,17 @@ std::vector<int> more_micro_batches(const plan::Plan& plan, const plan::Plan& st
 std::vector<Trial> on_this_mesh(const Trial& start, const model::ModelSpec& model) {
   std::vector<Trial> out;
   const std::vector<int> more = more_micro_batches(start.plan, start.plan, model);
+  const std::vector<int> and_recompute = more_micro_batches(start.plan, start.plan, model, true);
   for (int m : more) out.push_back(with_micro_batches(start, m));
   if (!start.plan.schedule.recompute) out.push_back(with_recompute(start));
   const std::vector<Trial> sharded = with_zero(start);
   out.insert(out.end(), sharded.begin(), sharded.end());
-  if (!more.empty()) {
-    if (!start.plan.schedule.recompute)
-      out.push_back(with_recompute(with_micro_batches(start, more.back())));
+  if (!start.plan.schedule.recompute && !and_recompute.empty())
+    out.push_back(with_recompute(with_micro_batches(start, and_recompute.back())));
+  if (!more.empty())
     for (const Trial& s : sharded) out.push_back(with_micro_batches(s, more.back()));
-  }
   for (const Trial& s : sharded) {
-    Trial all = more.empty() ? s : with_micro_batches(s, more.back());
+    Trial all = and_recompute.empty() ? s : with_micro_batches(s, and_recompute.back());
     out.push_back(all.plan.schedule.recompute ? all : with_recompute(all));
   }
   return out;
@@ -94,22 +96,22 @@ Trial with_sequence_parallel(Trial trial) {
 }
 
 using Change = std::function<Trial(Trial)>;
-/// All that saves memory on the mesh of the trial, each as far as it goes; what disturbs least to
-/// do without comes first.
+/// All that saves memory on the mesh of the trial, each as far as it goes; what costs most time
+/// comes first.
 std::vector<Change> savings(const Trial& on, const plan::Plan& start, const model::ModelSpec& model,
                             const cluster::Cluster& cluster) {
   std::vector<Change> out;
   const methods::Combines& can = methods::strategy_named(on.plan.method).combines;
+  if (can.offload && on.plan.exchange.offload == plan::Offload::none && can_offload(cluster))
+    out.emplace_back(with_offload);
   if (can.recompute && !on.plan.schedule.recompute) out.emplace_back(with_recompute);
   if (on.plan.mesh.tp > 1 && !on.plan.mesh.sequence_parallel)
     out.emplace_back(with_sequence_parallel);
   if (!with_zero(on).empty())
     out.emplace_back([](const Trial& trial) { return with_zero(trial).back(); });
-  if (const auto more = more_micro_batches(on.plan, start, model); !more.empty())
+  if (const auto more = more_micro_batches(on.plan, start, model, can.recompute); !more.empty())
     out.emplace_back(
         [most = more.back()](Trial trial) { return with_micro_batches(std::move(trial), most); });
-  if (can.offload && on.plan.exchange.offload == plan::Offload::none && can_offload(cluster))
-    out.emplace_back(with_offload);
   return out;
 }
 
@@ -157,7 +159,8 @@ std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& m
       next.changes.push_back(fmt::format("method.tp={}", next.plan.mesh.tp));
       if (next.plan.schedule.global_batch % next.plan.mesh.dp != 0) continue;
       next.plan.schedule.micro_batches = 0;  // so that more_micro_batches lists all numbers
-      const std::vector<int> numbers = more_micro_batches(next.plan, start.plan, model);
+      std::vector<int> numbers = more_micro_batches(next.plan, start.plan, model, true);
+      if (numbers.empty()) numbers = more_micro_batches(next.plan, start.plan, model);
       if (numbers.empty()) continue;
       next = with_micro_batches(next, numbers.back());
       for (Trial& one : with_shard_groups(next)) out.push_back(std::move(one));

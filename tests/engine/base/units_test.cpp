@@ -96,6 +96,9 @@ TEST(Nearest, FindsWhatWasMeant) {
   EXPECT_EQ(nearest("pq", keys), "pp");
   EXPECT_EQ(nearest("learning_rate", keys), "");
   EXPECT_EQ(nearest("x", {}), "");
+  // A word of another program has a note of its own (terms.h), but not where it is meant as it is.
+  EXPECT_EQ(nearest("fp16", keys), "");
+  EXPECT_EQ(nearest("FP16", {"fp32", "bf16", "fp16"}), "fp16");
 }
 
 TEST(Units, JoulesAndNoNegativeNothing) {

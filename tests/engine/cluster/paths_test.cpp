@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/cluster/cluster.h"
+#include "tests/engine/cluster/path_names.h"
 
 namespace rehearse::cluster {
 namespace {
@@ -63,6 +64,50 @@ TEST(Cluster, ATransferTakesThePathThatIsFastestForItsSize) {
         }
       }
   }
+}
+
+/// Two nodes of four devices behind a host with two NICs each. Each node has a leaf, and two spines
+/// join the leaves.
+TEST(Cluster, TheDevicesOfANodeTakeEqualPathsInTurn) {
+  Cluster c;
+  const Id kind = c.add_kind(load_device("A100 80GB"));
+  const Id spines[] = {c.add_vertex("spine0"), c.add_vertex("spine1")};
+  const BytesPerSecond rate(1e10);
+  for (const Id n : {0, 1}) {
+    const std::string node = n == 0 ? "a" : "b";
+    const Id leaf = c.add_vertex(node + "/leaf"), host = c.add_vertex(node + "/host", n);
+    for (const Id spine : spines) c.connect(leaf, spine, "", rate, Seconds(1e-6));
+    for (int i = 0; i < 4; ++i)
+      c.connect(c.vertex_of(c.add_device(node + "/gpu" + std::to_string(i), kind, n)), host, "",
+                rate, Seconds(1e-6));
+    for (const char* nic : {"/nic1", "/nic0"}) {  // the order of names counts, not this one
+      const Id vertex = c.add_vertex(node + nic, n);
+      c.connect(host, vertex, "", rate, Seconds(1e-6));
+      c.connect(vertex, leaf, "", rate, Seconds(1e-6));
+    }
+  }
+  const auto way = [&](Id a, Id b, int source, int spine, int destination) {
+    const std::string from = a < 4 ? "a" : "b", to = a < 4 ? "b" : "a";
+    const std::string s = "spine" + std::to_string(spine), out = "/nic" + std::to_string(source),
+                      in = "/nic" + std::to_string(destination);
+    const std::vector<std::string> wanted = {
+        from + "/gpu" + std::to_string(a % 4) + ">" + from + "/host",
+        from + "/host>" + from + out,
+        from + out + ">" + from + "/leaf",
+        from + "/leaf>" + s,
+        s + ">" + to + "/leaf",
+        to + "/leaf>" + to + in,
+        to + in + ">" + to + "/host",
+        to + "/host>" + to + "/gpu" + std::to_string(b % 4)};
+    EXPECT_EQ(names_of(c, a, b), wanted) << a << " to " << b;
+    ASSERT_EQ(c.ways(a, b).size(), 1U);
+  };
+  way(0, 4, 0, 0, 0);
+  way(1, 5, 1, 1, 1);
+  way(2, 6, 0, 0, 0);
+  way(3, 4, 1, 1, 0);
+  way(4, 0, 0, 1, 0);  // the nodes, too, take the spines in turn
+  way(5, 1, 1, 0, 1);
 }
 
 }  // namespace

@@ -221,10 +221,12 @@ TEST(Platform, ErrorsNameFileKeyAndWhatFits) {
   EXPECT_THAT(test::message_of([] { load_cluster("no/where.toml"); }),
               HasSubstr("cluster file \"no/where.toml\" does not exist; paths are relative to the "
                         "working directory, /"));
-  EXPECT_EQ(test::message_of([] { load_cluster("dgx1:x"); }),
-            "cluster \"dgx1:x\": \"x\" is not a number from 1 to 131072, as in \"dgx-a100:16\"");
+  EXPECT_EQ(
+      test::message_of([] { load_cluster("dgx1:x"); }),
+      "cluster \"dgx1:x\": \"x\" is neither a number from 1 to 131072, as in \"dgx-a100:16\", nor "
+      "the sizes of a torus, as in \"tpu-v4:4x4x8\"");
   EXPECT_THAT(test::message_of([] { load_cluster("dgx1:0"); }),
-              HasSubstr("is not a number from 1 to 131072"));
+              HasSubstr("is neither a number from 1 to 131072"));
   EXPECT_EQ(test::message_of([] { load_cluster("paper:3"); }),
             "cluster \"paper:3\": it has a size of its own; leave out \":3\"");
   const auto error_of = [](const std::string& text) {

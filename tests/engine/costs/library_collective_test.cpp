@@ -228,8 +228,7 @@ TEST(LibraryCollective, ThePricesOfCostsAreTheSame) {
   }
 }
 
-// NCCL has no all-to-all of its own: it runs in the direct algorithm's rounds.
-TEST(LibraryCollective, AnAllToAllRunsInRounds) {
+TEST(LibraryCollective, AnAllToAllIsDirect) {
   cluster::Cluster c = cluster::load_cluster("dgx-a100:2");
   c.use_library(software::load_library("nccl-2.20"));
   const std::vector<Id> devices = first(16);
@@ -246,11 +245,63 @@ TEST(LibraryCollective, AnAllToAllRunsInRounds) {
   EXPECT_EQ(cost.sent[0], std::vector<std::int64_t>(16, elements / 16 * 15));
   EXPECT_EQ(cost.seconds[0], prices.seconds(group, Move::all_to_all, Algorithm::direct, elements,
                                             program::DType::u8)[0]);
-  // On one node, each of the three rounds moves a part over every device's link.
+  // A library without times of `direct` runs rounds: three, of a part over every device's link.
   const cluster::Cluster node = pod(1, 4, {protocol(Algorithm::ring, "fast", 10, 0.5)});
   EXPECT_NEAR(collective_seconds(node, Move::all_to_all, Algorithm::direct, 4'000'000,
                                  program::DType::u8, {first(4)})[0],
               3 * 1e6 / fast, 1e-12);
+}
+
+TEST(LibraryCollective, AnAllToAllOfTheLibrarySendsToAllPeersAtTheSameTime) {
+  const cluster::Cluster c =
+      pod(2, 4, {protocol(Algorithm::ring, "P", 1, 1), protocol(Algorithm::direct, "D", 10, 0.5)});
+  const double bytes = 8e6;
+  EXPECT_TRUE(library_runs(c, Algorithm::automatic, Move::all_to_all));
+  const LibraryCollective one =
+      library_collective(c, Move::all_to_all, Algorithm::automatic, bytes, first(8));
+  EXPECT_EQ(one.algorithm, Algorithm::direct);
+  // Three peers in the node and four in the other one, behind 2 us of links.
+  EXPECT_NEAR(one.latency, (10 + 3 * 1 + 4 * 5 + 2) * us, 1e-12);
+  EXPECT_NEAR(one.seconds - one.latency, 4.0 / 8 * bytes / 0.5 / slow, 1e-12);
+  EXPECT_EQ(one.flows.size(), 8U * 7U);
+  const LibraryCollective in_node =
+      library_collective(c, Move::all_to_all, Algorithm::direct, bytes, first(4));
+  EXPECT_NEAR(in_node.seconds, (10 + 3) * us + 3.0 / 4 * bytes / 0.5 / fast, 1e-12);
+  EXPECT_NEAR(collective_seconds(c, Move::all_to_all, Algorithm::direct, 2'000'000,
+                                 program::DType::f32, {first(8)}, {})[0],
+              one.seconds, 1e-12);
+  // Nothing else runs directly, and an all-to-all in no other way.
+  const auto ways = library_choices(c, Move::all_reduce, bytes, first(8));
+  ASSERT_EQ(ways.size(), 1U);
+  EXPECT_EQ(ways[0].algorithm, Algorithm::ring);
+  EXPECT_EQ(library_choices(c, Move::all_to_all, bytes, first(8)).size(), 1U);
+}
+
+// Twelve nodes of eight: fewer flows than pairs, with which each device is as busy, and each pair
+// of nodes up to a flow.
+TEST(LibraryCollective, ALargeAllToAllNeedsFewFlows) {
+  const cluster::Cluster c =
+      pod(12, 8, {protocol(Algorithm::ring, "P", 1, 1), protocol(Algorithm::direct, "D", 10, 1)});
+  const double bytes = 96e6, part = bytes / 96;
+  const LibraryCollective one =
+      library_collective(c, Move::all_to_all, Algorithm::direct, bytes, first(96));
+  EXPECT_EQ(one.flows.size(), 96U * (7 + 8));
+  EXPECT_NEAR(one.latency, (10 + 7 * 1 + 88 * 5 + 2) * us, 1e-12);
+  EXPECT_NEAR(one.seconds - one.latency, 88 * part / slow, 1e-12);
+  std::map<int, double> sent, received;
+  std::map<std::pair<int, int>, double> between;  // nodes
+  for (const Flow& flow : one.flows) {
+    EXPECT_NE(flow.from, flow.to);
+    sent[flow.from] += flow.bytes, received[flow.to] += flow.bytes;
+    between[{flow.from / 8, flow.to / 8}] += flow.bytes;
+  }
+  for (int m = 0; m < 96; ++m) {
+    EXPECT_NEAR(sent[m], 95 * part, 1e-3);
+    EXPECT_NEAR(received[m], 95 * part, 1e-3);
+  }
+  EXPECT_EQ(between.size(), 12U * 12U);
+  for (const auto& [nodes, sum] : between)
+    EXPECT_NEAR(sum / part, nodes.first == nodes.second ? 56 : 64, 11);
 }
 
 TEST(LibraryCollective, GroupsOfOneOpShareLinks) {

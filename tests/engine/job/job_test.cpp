@@ -220,6 +220,8 @@ TEST(Job, MeshMustMultiplyToTheWorld) {
   EXPECT_EQ(error_of({"cluster.world_size=33"}),
             "--set cluster.world_size=33: key \"cluster.world_size\": 33 ranks, but paper has 32 "
             "devices; at most 32");
+  EXPECT_THAT(error_of({"cluster.world_size=25", "cluster.devices=[\"RTX 4090\"]"}),
+              HasSubstr("25 ranks, but paper has 24 devices of cluster.devices; at most 24"));
   EXPECT_THAT(error_of({"method.name=ps-sync", "method.servers=32"}),
               HasSubstr("32 of 32 ranks leave no worker"));
 }
