@@ -21,15 +21,10 @@
 #include <vector>
 
 #include "engine/cluster/cluster.h"
+#include "engine/costs/library_flows.h"
 #include "engine/program/program.h"
 
 namespace rehearse::costs {
-
-/// What one member sends to another during the whole collective.
-struct Flow {
-  int from = 0, to = 0;  // members
-  double bytes = 0;      // of payload
-};
 
 /// What a tree of switches adds: `bytes` over each of its links at one rate, because a switch
 /// passes a sum on as its terms arrive.

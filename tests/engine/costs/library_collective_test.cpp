@@ -205,6 +205,27 @@ TEST(LibraryCollective, NvlinkOnlyProtocolsNeedNvlinkBetweenTheMembersOfANode) {
               (10 + 6 * 2) * us, 1e-12);
 }
 
+// PCIe is nearer than NVLink here, so a lone short transfer takes it.
+TEST(LibraryCollective, ShortMessagesUseNvlinkToo) {
+  cluster::Cluster c;
+  const Id kind = c.add_kind({.name = "unit",
+                              .memory = Bytes(1e12),
+                              .peak_f32 = FlopsPerSecond(1e30),
+                              .memory_bandwidth = BytesPerSecond(1e30)});
+  const Id nvswitch = c.add_vertex("nvswitch", 0), pcie = c.add_vertex("pcie", 0);
+  for (int i = 0; i < 2; ++i) {
+    const Id vertex = c.vertex_of(c.add_device("gpu" + std::to_string(i), kind, 0));
+    c.connect(vertex, nvswitch, "", BytesPerSecond(fast), Seconds(2 * us), true);
+    c.connect(vertex, pcie, "", BytesPerSecond(slow), Seconds(0.5 * us));
+  }
+  ASSERT_FALSE(c.links()[c.path(0, 1, 8)[0]].nvlink);
+  software::Library library;
+  library.protocols = {protocol(Algorithm::ring, "P", 10, 1)};
+  c.use_library(std::move(library));
+  EXPECT_NEAR(library_collective(c, Move::all_reduce, Algorithm::ring, 8, first(2)).latency,
+              (10 + 2 * 1) * us, 1e-12);
+}
+
 TEST(LibraryCollective, ThePricesOfCostsAreTheSame) {
   for (const char* name : {"dgx1", "dgx-a100:2", "dgx-h100:2", "server-4090:2"}) {
     cluster::Cluster c = cluster::load_cluster(name);
