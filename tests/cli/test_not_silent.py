@@ -51,6 +51,17 @@ class NotSilent(CliTestCase):
         served = self.json(*quick, "--set", "method.name=ps-sync", "--set", "method.servers=1", "--set", "train.global_batch=16")
         self.assertEqual((served["keys_not_used"], served["plan"]["servers"]), (["servers"], 0))
 
+    def test_hsdp_without_smaller_groups_is_zero3(self):
+        job = self.job('model.name = "bert-large"\ncluster.name = "dgx-a100:2"\nmethod.name = "hsdp"\n')
+        for keys, says in (
+            ((), None),
+            (("cluster.world_size=8",), "all 8 replicas, as zero3 does: they are one group"),
+            (("method.tp=8",), "all 2 replicas, as zero3 does: no two of them share a node"),
+        ):
+            with self.subTest(keys):
+                found = self.json("simulate", job, *QUICK, *(word for key in keys for word in ("--set", key)))["warnings"]
+                self.assertEqual([says in one for one in found if "hsdp" in one], [True] if says else [])
+
     def test_keys_without_effect(self):
         fp8 = "software.kernels.fp8=delayed"
         warning = "warning: software.kernels.fp8: delayed has no effect where method.precision is bf16\n"
