@@ -15,14 +15,17 @@ struct CollectivesUsed {
   std::string group = {};  // the channel's name: "dp", "tp", "dp.gather"
   program::Move move = program::Move::all_reduce;
   program::Algorithm algorithm = program::Algorithm::automatic;
-  int ops = 0;  // ops per step, over all roles
+  bool automatic = true;  // chosen by the compiler, not stated in the job
+  int ops = 0;            // ops per step, over all roles
 };
 /// Sorted by channel, in the program's order. The algorithms of `program` must be decided.
-std::vector<CollectivesUsed> collectives_used(const program::Program& program);
+/// `stated`: method.collective.
+std::vector<CollectivesUsed> collectives_used(const program::Program& program,
+                                              program::Algorithm stated);
 
-/// "dp all_reduce ring, tp all_reduce halving_doubling".
+/// "dp all_reduce ring, tp all_reduce halving_doubling (automatic)"; the last word stands once
+/// where it holds for all.
 std::string describe(const std::vector<CollectivesUsed>& used);
-/// `automatic`: the algorithms were chosen by the compiler, not stated in the job.
-nlohmann::ordered_json to_json(const std::vector<CollectivesUsed>& used, bool automatic);
+nlohmann::ordered_json to_json(const std::vector<CollectivesUsed>& used);
 
 }  // namespace rehearse::study

@@ -334,8 +334,7 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
     out.interval = {(t.mean - t.ci95) / error.factor, (t.mean + t.ci95) * error.factor};
     out.interval_level = error.level;
   }
-  out.collectives = collectives_used(linked.program);
-  out.automatic = job.plan.exchange.collective == program::Algorithm::automatic;
+  out.collectives = collectives_used(linked.program, job.plan.exchange.collective);
   if (const plan::Exchange& x = job.plan.exchange; x.fusion.cycle_time)
     out.fusion = {x.fusion.cycle_time->value, x.bucket_bytes(), x.fusion.fused_after.size() + 1};
   out.saving = saving_of(job, played, costs);

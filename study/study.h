@@ -78,7 +78,6 @@ struct Study {
   double interval_level = 0;
   execution::Summary summary = {};
   std::vector<CollectivesUsed> collectives = {};
-  bool automatic = true;  // the algorithms of collectives were chosen, not stated in the job
   /// Of a method with a coordinator (Horovod): its cycle, and how it fuses gradients.
   struct Fusion {
     double cycle_s = 0, buffer_bytes = 0;

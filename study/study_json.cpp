@@ -72,7 +72,7 @@ Json to_json(const Study& s) {
       {"bytes_sent_per_rank",
        {{"mean", s.summary.bytes_sent_mean}, {"max", s.summary.bytes_sent_max}}},
       {"bytes_per_step_total", s.summary.bytes_per_step},
-      {"collectives", to_json(s.collectives, s.automatic)},
+      {"collectives", to_json(s.collectives)},
       {"energy_j", energy_json(s)},       // null: unknown
       {"cost", cost_json(s)},             // null: unknown
       {"checkpoint", to_json(s.saving)},  // null: none behind training

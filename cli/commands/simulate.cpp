@@ -79,8 +79,7 @@ std::string describe(const study::Study& s) {
   row("sent per rank",
       fmt::format("{} a step, at most {}", bytes(m.bytes_sent_mean), bytes(m.bytes_sent_max)));
   row("sent in all", bytes(m.bytes_per_step) + " a step");
-  if (!s.collectives.empty())
-    row("collectives", describe(s.collectives) + (s.automatic ? " (automatic)" : ""));
+  if (!s.collectives.empty()) row("collectives", describe(s.collectives));
   if (s.saving) row("checkpoints", describe(*s.saving));
   for (const planner::DeviceNeed& need : s.memory) {
     row("peak memory", fmt::format("{} of {} on {}", bytes(static_cast<double>(need.need)),

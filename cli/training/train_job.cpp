@@ -287,7 +287,12 @@ int train_job(const Context& context, const TrainFlags& options) {
     if (std::filesystem::exists(options.profile_out)) costs::load_profile(options.profile_out);
   }
   if (!options.weights.empty() && !std::filesystem::is_regular_file(options.weights))
-    throw InputError(fmt::format("--import {}: does not exist", options.weights));
+    throw InputError(
+        fmt::format("--import {}: {}", options.weights,
+                    std::filesystem::is_directory(options.weights)
+                        ? "is a folder; name the file in it that has the weights, such "
+                          "as its model.safetensors"
+                        : "does not exist"));
   return options.nproc > 0 ? launch_all(context, options) : run_rank(context, options);
 }
 

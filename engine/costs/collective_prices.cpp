@@ -110,6 +110,17 @@ program::Algorithm CollectivePrices::fastest(Id groups, program::Move move, std:
   return it->second;
 }
 
+bool CollectivePrices::serves(Id groups, program::Move move, program::Algorithm algorithm) {
+  if (!library_runs(cluster_, algorithm, move)) return true;
+  const auto [it, fresh] = serves_.try_emplace({groups, move, algorithm}, false);
+  if (fresh)
+    it->second = std::ranges::any_of(sets_[groups].devices, [&](const std::vector<Id>& group) {
+      return group.size() < 2 ||
+             library_collective(cluster_, move, algorithm, 1, group).algorithm == algorithm;
+    });
+  return it->second;
+}
+
 program::Algorithm CollectivePrices::library_choice(Id groups, program::Move move,
                                                     double bytes) const {
   program::Algorithm best = program::Algorithm::ring;

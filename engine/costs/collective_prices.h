@@ -34,6 +34,9 @@ class CollectivePrices {
   /// links; by the library's own estimate where it runs collectives itself.
   program::Algorithm fastest(Id groups, program::Move move, std::int64_t elements,
                              program::DType wire);
+  /// Whether the algorithm carries out this move for some group. A library has algorithms that need
+  /// several nodes, or a switch that sums; what it does not run itself serves every group.
+  bool serves(Id groups, program::Move move, program::Algorithm algorithm);
   /// Why the switches between the members of some group on several nodes cannot add; empty: all
   /// can.
   const std::string& why_not_in_network(Id groups);
@@ -60,6 +63,7 @@ class CollectivePrices {
       known_sets_ = {};
   std::unordered_map<Question, std::vector<double>, Hash> seconds_ = {}, undisturbed_ = {};
   std::unordered_map<Question, program::Algorithm, Hash> fastest_ = {};
+  std::map<std::tuple<Id, program::Move, program::Algorithm>, bool> serves_ = {};
 };
 
 /// Whether choose_collectives considers an algorithm for a move. A library that runs collectives

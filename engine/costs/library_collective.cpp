@@ -164,7 +164,7 @@ bool library_runs(const cluster::Cluster& cluster, program::Algorithm algorithm,
                   program::Move move) {
   const software::Library& library = cluster.library();
   if (move == program::Move::all_to_all) return library.has(program::Algorithm::direct);
-  if (collectives::only_direct(move)) return false;
+  if (collectives::only_direct(move) || algorithm == program::Algorithm::direct) return false;
   if (algorithm == program::Algorithm::in_network)
     return collectives::serves(algorithm, move) && library.runs_sums_of(algorithm);
   return algorithm == program::Algorithm::automatic ? !library.protocols.empty()

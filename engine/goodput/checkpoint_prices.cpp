@@ -189,24 +189,22 @@ StateBytes state_bytes(const link::OrderedProgram& linked, const plan::Plan& pla
 
 Layout layout_of(const cluster::Cluster& cluster, const plan::Plan& plan) {
   Layout out;
-  const plan::Mesh& mesh = plan.mesh;
+  const auto axes = plan.mesh.axes();
   std::map<Id, Id> slots;
   for (const Id device : plan.placement.rank_to_device) slots[cluster.devices()[device].node] = 0;
   for (auto& [node, slot] : slots) {
     slot = static_cast<Id>(out.node_of_slot.size());
     out.node_of_slot.push_back(node);
   }
-  const std::map<char, int> sizes{{'p', mesh.pp}, {'d', mesh.dp}, {'c', mesh.cp}, {'t', mesh.tp}};
   for (std::size_t rank = 0; rank < plan.placement.rank_to_device.size(); ++rank) {
     const Id device = plan.placement.rank_to_device[rank];
     out.slot_of_rank.push_back(slots.at(cluster.devices()[device].node));
     // The index along dp: digits of the rank, the last axis fastest.
     int left = static_cast<int>(rank);
     Id replica = none;
-    for (std::size_t end = mesh.order.size() + 1; end > 0; end -= 3) {
-      const std::size_t at = end - 3;  // an axis has two letters and a comma
-      const int size = std::max(1, sizes.at(mesh.order[at]));  // 0: the planner decides
-      if (mesh.order[at] == 'd') replica = static_cast<Id>(left % size);
+    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+      const int size = std::max(1, axis->second);  // 0: the planner decides
+      if (axis->first == "dp") replica = static_cast<Id>(left % size);
       left /= size;
     }
     out.replica_of_rank.push_back(left == 0 ? replica : none);
@@ -230,17 +228,22 @@ CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const Stat
     resident.of_slot[layout.slot_of_rank[r]] += state.of_rank[r];
   const double load = std::max(read, rates.over_network(resident));
   const bool local = checkpoint.place != CheckpointPlace::shared;
+  // What a node's death can destroy goes to the shared disk as well, now and then.
+  const bool shared = cluster.shared_disk().known();
+  const double whole = shared ? rates.to_disk(parts, CheckpointPlace::shared) : write;
+  const double load_whole = shared ? std::max(rates.from_disk(parts, CheckpointPlace::shared),
+                                              rates.over_network(resident))
+                                   : 0;  // the run begins anew
   const auto as_ticks = [](double s) { return ticks(Seconds(s)); };
   CheckpointPrices out{.load = as_ticks(load),
+                       .load_whole = as_ticks(local ? load_whole : load),
                        .local = local,
                        .on_disk = checkpoint.kind != CheckpointKind::peer &&
                                   checkpoint.place != CheckpointPlace::memory,
                        .group = local ? 1 : 0,
-                       .whole_every = local ? checkpoint.full_every : 1};
-  // Those that a node's death can destroy go to the shared disk as well, now and then.
-  const double whole = local && cluster.shared_disk().known()
-                           ? rates.to_disk(parts, CheckpointPlace::shared)
-                           : write;
+                       .whole_every = !local   ? 1
+                                      : shared ? checkpoint.full_every
+                                               : 0};
   const double n = checkpoint.full_every;
   switch (checkpoint.kind) {
     case CheckpointKind::full: {
@@ -263,9 +266,11 @@ CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const Stat
       check_host_memory(parts, 0, layout, cluster, checkpoint);
       const double one = std::max(write, rates.staged(parts));
       const double others = (n - 1) / n * checkpoint.changed;
-      out.stall = as_ticks(one * (1 / n + others * stored_part(state, checkpoint.bits)));
+      out.stall = as_ticks((local ? std::max(one, whole) : one) / n +
+                           one * others * stored_part(state, checkpoint.bits));
       // The last whole one, and an increment unless it is the newest one itself.
       out.load = as_ticks(load * (1 + others * stored_part(state, checkpoint.bits)));
+      if (!local) out.load_whole = out.load;
       break;
     }
     case CheckpointKind::async:
@@ -284,8 +289,10 @@ CheckpointPrices checkpoint_prices(const job::Checkpoint& checkpoint, const Stat
       out.stall = as_ticks(rates.staged(parts));
       out.persist = as_ticks(rates.over_network(parts, checkpoint.group - 1));
       out.load = as_ticks(std::max(rates.to_host(parts), rates.over_network(resident)));
+      out.load_whole = as_ticks(load_whole);
+      out.persist_whole = as_ticks(whole);
       out.group = checkpoint.group;
-      out.whole_every = checkpoint.full_every;
+      out.whole_every = shared ? checkpoint.full_every : 0;
       break;
     }
   }

@@ -20,7 +20,7 @@ Decision start_anew(const Situation& s) {
   return {.spares = s.empty_slots,
           .replicas = s.setting.replicas,
           .replacing = s.empty_slots > 0 ? s.setting.replacement : 0,
-          .restarting = s.setting.restart + s.setting.checkpoint.load};
+          .restarting = s.setting.restart + s.load()};
 }
 
 }  // namespace rehearse::goodput

@@ -19,9 +19,14 @@ struct Situation {
   int whole_replicas = 0;     // data-parallel replicas none of whose processes or nodes were struck
   int standing_replicas = 0;  // those whose nodes are up, or would be if spares took empty slots
   bool corrupt = false;       // the state of all replicas is wrong
+  bool parts_lost = false;    // nodes have lost the newest checkpoint
 
   /// Whether a surviving replica has the state of the last step.
   bool survivors_know() const { return setting.replicated && whole_replicas > 0 && !corrupt; }
+  /// Time to read the checkpoint from which the run goes on.
+  Ticks load() const {
+    return parts_lost ? setting.checkpoint.load_whole : setting.checkpoint.load;
+  }
   bool can_run_with(int replicas) const {
     return replicas > 0 && setting.ranks_with(replicas) >= setting.min_ranks &&
            setting.step_with(replicas) > 0;

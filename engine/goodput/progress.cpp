@@ -15,13 +15,26 @@ void Progress::pace(Ticks step, Ticks worth) {
 }
 
 void Progress::settle(Ticks now) {
+  settle_whole(now);
   if (!flying_ || flying_->durable > now) return;
   previous_committed_ = committed_;
   committed_ = flying_->point;
-  if (setting_.checkpoint.group == 0 || flying_->number % setting_.checkpoint.whole_every == 0)
-    whole_ = committed_;
+  const CheckpointPrices& prices = setting_.checkpoint;
+  const bool whole =
+      prices.group == 0 || (prices.whole_every > 0 && flying_->number % prices.whole_every == 0);
+  if (whole && !flying_whole_) {
+    flying_whole_ = flying_;
+    flying_whole_->durable += prices.persist_whole;
+    settle_whole(now);
+  }
   ++complete_;
   flying_.reset();
+}
+
+void Progress::settle_whole(Ticks now) {
+  if (!flying_whole_ || flying_whole_->durable > now) return;
+  whole_ = flying_whole_->point;
+  flying_whole_.reset();
 }
 
 Ticks Progress::dragged(Ticks t) const {
@@ -86,6 +99,7 @@ std::int64_t Progress::complete(Ticks now) {
 void Progress::abort_checkpoint(Ticks now) {
   settle(now);
   flying_.reset();
+  flying_whole_.reset();
 }
 void Progress::spoil(Ticks now) {
   settle(now);
@@ -109,6 +123,7 @@ void Progress::go_back(const Point& point) {
   since_ = 0;
   stall_end_.reset();
   flying_.reset();
+  flying_whole_.reset();
   // A later checkpoint may hold what is given up here.
   for (Point* p : {&committed_, &previous_committed_, &whole_})
     if (p->steps > point.steps) *p = point;

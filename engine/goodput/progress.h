@@ -61,6 +61,7 @@ class Progress {
     std::int64_t number = 0;
   };
   void settle(Ticks now);
+  void settle_whole(Ticks now);
   void begin_stall(Ticks now);
   Ticks dragged(Ticks t) const;
 
@@ -70,7 +71,7 @@ class Progress {
   std::int64_t steps_ = 0, lost_steps_ = 0, since_ = 0, written_ = 0, complete_ = 0;
   Ticks value_ = 0, training_ = 0, partial_ = 0, rework_ = 0, stalled_ = 0, blocked_ = 0;
   std::optional<Ticks> stall_end_ = {};
-  std::optional<Snapshot> flying_ = {};
+  std::optional<Snapshot> flying_ = {}, flying_whole_ = {};
   Point committed_ = {}, previous_committed_ = {}, whole_ = {};
 };
 

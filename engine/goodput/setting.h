@@ -21,15 +21,18 @@ inline Seconds seconds(Ticks t) { return Seconds(static_cast<double>(t) / ticks_
 
 /// What a checkpoint of one kind costs (checkpoint_prices.h).
 struct CheckpointPrices {
-  Ticks stall = 0;      // all steps wait
-  Ticks persist = 0;    // from then until a failure can no longer destroy it
-  Ticks load = 0;       // to read it into all devices
+  Ticks stall = 0;       // all steps wait
+  Ticks persist = 0;     // from then until a failure can no longer destroy it
+  Ticks load = 0;        // to read it into all devices
+  Ticks load_whole = 0;  // to read one that survives every failure, where nodes lost the others
+  /// From when nodes have one of those until it survives every failure; one at a time.
+  Ticks persist_whole = 0;
   bool local = false;   // on the nodes' own disks, not on the shared one
   bool on_disk = true;  // false: in the memory of hosts
   /// It is lost when all of so many neighbouring nodes have died since it was written; 0: it
   /// survives every failure.
   int group = 0;
-  int whole_every = 1;  // every so many checkpoints, one survives every failure
+  int whole_every = 1;  // every so many checkpoints, one survives every failure; 0: none does
 };
 
 struct Setting {

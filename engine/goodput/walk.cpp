@@ -133,10 +133,19 @@ class Walk {
     const std::int64_t complete = progress_.complete(now_);
     if (fleet_.strike(i, complete)) {
       progress_.lose_parts(now_);
+      lost_at_ = complete;
       ++out_.destroyed;
     }
     return detection_of(i);
   }
+
+  Situation situation(bool corrupt) {
+    Situation s = fleet_.situation(corrupt);
+    s.parts_lost = parts_lost();
+    return s;
+  }
+  /// Whether nodes have lost the newest checkpoint, and none is complete since.
+  bool parts_lost() { return progress_.complete(now_) == lost_at_; }
 
   /// What strikes without an interruption, or while nothing trains.
   void note(const Incident& i) {
@@ -225,7 +234,7 @@ class Walk {
         }
       }
       fleet_.collect(now_);
-      const Decision d = policy_.recover(fleet_.situation(clean.has_value()));
+      const Decision d = policy_.recover(situation(clean.has_value()));
       // What is lost is lost now, whatever strikes before the run goes on.
       if (d.survivors) {
         progress_.drop_step();
@@ -251,8 +260,8 @@ class Walk {
   }
 
   /// What a slow disk adds to a recovery that reads a checkpoint.
-  Ticks more_reading(const Decision& d) const {
-    if (d.survivors || !setting_.checkpoint.on_disk) return 0;
+  Ticks more_reading(const Decision& d) {
+    if (d.survivors || !setting_.checkpoint.on_disk || parts_lost()) return 0;
     return static_cast<Ticks>((dragged() - 1) * static_cast<double>(setting_.checkpoint.load));
   }
 
@@ -292,7 +301,7 @@ class Walk {
       fleet_.all_start_anew();
       return;
     }
-    const Decision d = policy_.recover(fleet_.situation(false));
+    const Decision d = policy_.recover(situation(false));
     if (d.waits || d.replicas <= replicas_) return;
     progress_.drop_step();
     fleet_.fill(d.spares);
@@ -307,6 +316,7 @@ class Walk {
   std::span<const Incident> incidents_;
   Ticks end_ = 0, now_ = 0, struck_ = 0, rejoins_ = never;
   std::size_t next_ = 0;
+  std::int64_t lost_at_ = -1;  // complete checkpoints when nodes last lost the newest one
   Fleet fleet_;
   Progress progress_;
   int replicas_ = 1;

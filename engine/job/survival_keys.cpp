@@ -21,8 +21,12 @@ Faults read_fault_keys(const Config& c) {
   f.rate = c.number("rate", f.rate, between(0, limits::factor.most));
   f.correlated = c.flag("correlated", f.correlated);
   if (!f.model.empty() && !f.trace.empty())
-    throw c.error("trace", fmt::format("\"{}\" and faults.model = \"{}\": name one of the two",
-                                       f.trace, f.model));
+    throw c.error(
+        "trace",
+        fmt::format(
+            "\"{}\" and faults.model = \"{}\": name one of the two; --set faults.model= leaves the "
+            "model out",
+            f.trace, f.model));
   for (const char* key : {"rate", "correlated"})
     if (c.has(key) && f.model.empty()) throw c.error(key, "needs faults.model");
   return f;

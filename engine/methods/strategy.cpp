@@ -172,28 +172,28 @@ void check_readers(const plan::Plan& plan, const Combines& can) {
            "ddp has one");
 }
 
-/// Where a field of this kind has no effect; null: the plan has what it changes.
-const char* idle_where(plan::Of changes, const plan::Plan& plan) {
+/// Why a field has no effect in the plan; null: it has one.
+const char* why_idle(plan::Affects affects, const plan::Plan& plan) {
   const Combines& can = strategy_named(plan.method).combines;
   const auto unless = [](bool has, const char* where) { return has ? nullptr : where; };
-  switch (changes) {
-    case plan::Of::every_plan:
+  switch (affects) {
+    case plan::Affects::every_plan:
       return nullptr;
-    case plan::Of::tensor_ranks:
+    case plan::Affects::tensor_ranks:
       return unless(plan.mesh.tp > 1, "tp is 1");
-    case plan::Of::divided_samples:
+    case plan::Affects::divided_samples:
       return unless(plan.mesh.cp > 1, "cp is 1");
-    case plan::Of::recomputation:
+    case plan::Affects::recomputation:
       return unless(plan.schedule.recompute, "recompute is false");
-    case plan::Of::gathered_weights:
+    case plan::Affects::gathered_weights:
       return unless(plan.exchange.sharding.zero == 3, "weights are not sharded (ZeRO 3)");
-    case plan::Of::packets:
+    case plan::Affects::packets:
       return unless(can.sparse, "gradients are sent whole");
-    case plan::Of::stated_density:
+    case plan::Affects::stated_density:
       return unless(can.sparse && !planned(plan.method),
                     can.sparse ? "s_min and s_max bound the density that is chosen"
                                : "gradients are sent whole");
-    case plan::Of::chosen_density:
+    case plan::Affects::chosen_density:
       return unless(planned(plan.method), "no density is chosen");
   }
   return nullptr;
@@ -270,7 +270,7 @@ void check_combination(const plan::Plan& plan, const Combines& can) {
 std::vector<std::string> idle_fields(const plan::Plan& plan) {
   std::vector<std::string> out;
   each_changed_field(plan, [&](const char* key, const auto& member, const plan::Rule& rule, auto&) {
-    if (const char* where = idle_where(rule.changes, plan))
+    if (const char* where = why_idle(rule.affects, plan))
       out.push_back(
           fmt::format("method.{}: {} has no effect where {}", key, text_of(member), where));
   });

@@ -250,7 +250,9 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   m.layers = count("num_hidden_layers", 26);
   m.hidden = count("hidden_size", 2304);
   m.heads = count("num_attention_heads", 8);
-  m.kv_heads = file.count("num_key_value_heads", type == "mistral" ? 8
+  // Mistral has 8 unless the file says null: as many as heads.
+  const bool eight = type == "mistral" && !file.stated("num_key_value_heads");
+  m.kv_heads = file.count("num_key_value_heads", eight             ? 8
                                                  : second          ? 4
                                                  : type == "gemma" ? 16
                                                                    : m.heads);

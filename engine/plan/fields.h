@@ -31,9 +31,9 @@ enum class Readers : std::uint8_t {
   graph
 };
 
-/// What a field changes something of. Where the plan has no such thing, the field has no effect,
-/// and methods::idle_fields says so.
-enum class Of : std::uint8_t {
+/// On what a field has an effect. Where the plan has no such thing, methods::idle_fields names the
+/// field.
+enum class Affects : std::uint8_t {
   every_plan,
   tensor_ranks,     // tp > 1
   divided_samples,  // cp > 1
@@ -52,7 +52,7 @@ struct Rule {
   Section section = Section::none;
   Readers readers = Readers::all;
   bool automatic = false;  // files spell an absent choice "automatic"
-  Of changes = Of::every_plan;
+  Affects affects = Affects::every_plan;
 };
 
 /// A list of devices, which files name. `Ids`: std::vector<Id>, const or not.
@@ -103,7 +103,7 @@ void each_field(P& plan, Visitor&& field) {
   field("tp", tp, Rule{.limits = positive, .stated = true});
   field("cp", cp, Rule{.limits = positive});
   field("context", context,
-        Rule{.stated = cp > 1, .section = in_method, .changes = Of::divided_samples});
+        Rule{.stated = cp > 1, .section = in_method, .affects = Affects::divided_samples});
   field("order", order, Rule{.stated = true});
   field("servers", servers, Rule{.limits = natural, .stated = true});
   field("zero", zero,
@@ -112,7 +112,7 @@ void each_field(P& plan, Visitor&& field) {
              .section = in_method,
              .readers = Readers::sharding});
   field("sequence_parallel", sequence_parallel,
-        Rule{.stated = true, .section = in_method, .changes = Of::tensor_ranks});
+        Rule{.stated = true, .section = in_method, .affects = Affects::tensor_ranks});
   field("global_batch", global_batch, Rule{.limits = positive, .stated = true});
   field("micro_batches", micro_batches, Rule{.limits = positive, .stated = true});
   field("shares", shares, Rule{.limits = positive, .stated = true});
@@ -124,9 +124,10 @@ void each_field(P& plan, Visitor&& field) {
   field("precision", precision, Rule{.stated = true});
   field("fp8", fp8, Rule{});
   field("recompute", recompute, Rule{.stated = true, .section = in_method});
-  field("recompute_unit", recompute_unit, Rule{.section = in_method, .changes = Of::recomputation});
+  field("recompute_unit", recompute_unit,
+        Rule{.section = in_method, .affects = Affects::recomputation});
   field("recompute_layers", recompute_layers,
-        Rule{.limits = natural, .section = in_method, .changes = Of::recomputation});
+        Rule{.limits = natural, .section = in_method, .affects = Affects::recomputation});
   field("save_every", save_every, Rule{.limits = natural});
   field("save_to", save_to, Rule{.stated = save_every > 0});
   field("save_group", save_group, Rule{.limits = positive});
@@ -134,7 +135,7 @@ void each_field(P& plan, Visitor&& field) {
         Rule{.stated = true,
              .section = in_method,
              .readers = Readers::sharding,
-             .changes = Of::gathered_weights});
+             .affects = Affects::gathered_weights});
   field("reduce_once", reduce_once, of(Readers::sharding));
   field("prefetch", prefetch, of(Readers::sharding, between(0, 4096)));
   field("pending_buckets", pending_buckets, of(Readers::sharding, between(1, 4096)));
@@ -145,26 +146,29 @@ void each_field(P& plan, Visitor&& field) {
   field("bf16_moments", bf16_moments, Rule{.section = in_method});
   field("offload", offload, Rule{.section = in_method});
   field("clip", clip, Rule{.stated = true});
-  field(
-      "density", density,
-      Rule{
-          .limits = fraction, .stated = true, .section = in_method, .changes = Of::stated_density});
+  field("density", density,
+        Rule{.limits = fraction,
+             .stated = true,
+             .section = in_method,
+             .affects = Affects::stated_density});
   field("s_min", s_min,
         Rule{.limits = between(0, 1),
              .stated = true,
              .section = in_method,
-             .changes = Of::chosen_density});
+             .affects = Affects::chosen_density});
   field("s_max", s_max,
         Rule{.limits = between(0, 1),
              .stated = true,
              .section = in_method,
-             .changes = Of::chosen_density});
-  field("selector", selector, Rule{.stated = true, .section = in_method, .changes = Of::packets});
-  field("feedback", feedback, Rule{.stated = true, .section = in_method, .changes = Of::packets});
+             .affects = Affects::chosen_density});
+  field("selector", selector,
+        Rule{.stated = true, .section = in_method, .affects = Affects::packets});
+  field("feedback", feedback,
+        Rule{.stated = true, .section = in_method, .affects = Affects::packets});
   field("reduction", reduction,
-        Rule{.stated = true, .section = in_method, .automatic = true, .changes = Of::packets});
+        Rule{.stated = true, .section = in_method, .automatic = true, .affects = Affects::packets});
   field("coding", coding,
-        Rule{.stated = true, .section = in_method, .automatic = true, .changes = Of::packets});
+        Rule{.stated = true, .section = in_method, .automatic = true, .affects = Affects::packets});
   field("observe", observe, Rule{.limits = natural, .stated = true});
   field("bits", bits, of(Readers::quantised, between(1, 8)));
   field("block", block, of(Readers::quantised, between(8, 1 << 24)));

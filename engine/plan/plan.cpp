@@ -15,12 +15,24 @@
 #include "engine/plan/stages.h"
 
 namespace rehearse::plan {
+
+std::vector<std::pair<std::string, int>> Mesh::axes() const {
+  std::vector<std::pair<std::string, int>> out;
+  std::istringstream in(order);
+  for (std::string axis; std::getline(in, axis, ',');)
+    out.emplace_back(axis, axis == "pp"   ? pp
+                           : axis == "dp" ? dp
+                           : axis == "cp" ? cp
+                           : axis == "tp" ? tp
+                                          : 0);
+  return out;
+}
+
 namespace {
 
 void check_order(const Plan& plan) {
   std::vector<std::string> axes;
-  std::istringstream in(plan.mesh.order);
-  for (std::string axis; std::getline(in, axis, ',');) axes.push_back(axis);
+  for (auto& [axis, size] : plan.mesh.axes()) axes.push_back(axis);
   std::sort(axes.begin(), axes.end());
   const bool three = axes == std::vector<std::string>{"dp", "pp", "tp"};
   if (axes == std::vector<std::string>{"cp", "dp", "pp", "tp"} || (three && plan.mesh.cp == 1))

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/units.h"
@@ -88,6 +89,9 @@ struct Mesh {
   Context context = Context::ring;
 
   int world_size() const { return pp * dp * cp * tp + servers; }
+  /// The names and sizes of the axes that `order` lists, outermost first; a name that is no axis
+  /// has size 0.
+  std::vector<std::pair<std::string, int>> axes() const;
   /// Whether blocks of keys and values travel around rings, and not heads through all-to-alls.
   bool rings() const { return cp > 1 && context != Context::ulysses; }
   friend bool operator==(const Mesh&, const Mesh&) = default;

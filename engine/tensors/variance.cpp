@@ -46,9 +46,17 @@ Id layer_of(const model::ModelSpec& model, Id group) {
 }
 
 int observe_stride(std::span<const std::int64_t> elements, int wanted) {
-  std::int64_t stride = wanted;
-  for (const std::int64_t n : elements) stride = std::min(stride, n / least_observed);
-  return static_cast<int>(std::max<std::int64_t>(stride, 1));
+  std::int64_t most = wanted;
+  for (const std::int64_t n : elements) most = std::min(most, n / least_observed);
+  if (most == wanted) return wanted;
+  // A prime, as the default is: a divisor of a matrix's width would observe some columns alone.
+  const auto prime = [](std::int64_t n) {
+    for (std::int64_t d = 2; d * d <= n; ++d)
+      if (n % d == 0) return false;
+    return true;
+  };
+  while (most > 1 && !prime(most)) --most;
+  return static_cast<int>(std::max<std::int64_t>(most, 1));
 }
 
 bool is_observation(const program::Role& role, Id storage) {

@@ -30,8 +30,8 @@ inline constexpr int default_observe_stride = 61;
 /// segment does.
 Id layer_of(const model::ModelSpec& model, Id group);
 
-/// The largest stride, at most `wanted`, with which each parameter group of a gradient has at least
-/// 64 observed coordinates (all coordinates if it has fewer). `elements`: the size of each group.
+/// `wanted`, or the largest smaller prime with which each parameter group of a gradient has at
+/// least 64 observed coordinates; 1 if a group has fewer. `elements`: the size of each group.
 int observe_stride(std::span<const std::int64_t> elements, int wanted);
 
 /// Whether an observe kernel of this role writes the storage.

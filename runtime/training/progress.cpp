@@ -94,6 +94,11 @@ Progress::Progress(const job::Job& job, const link::LinkedProgram& linked, const
 
 void Progress::open(const std::string& folder) {
   metrics_file_ = metrics_path(folder);
+  std::ifstream earlier(metrics_file_);
+  for (std::string line; std::getline(earlier, line);)
+    if (const auto row = nlohmann::json::parse(line, nullptr, false);
+        row.is_object() && row.contains("tokens") && row.contains("step"))
+      row["tokens"].get_to(earlier_tokens_), row["step"].get_to(earlier_steps_);
   metrics_.open(metrics_file_, std::ios::app);
   if (!metrics_) throw InputError(fmt::format("train.out: {}: cannot write it", metrics_file_));
 }
@@ -206,7 +211,8 @@ void Progress::tell(std::int64_t step, PendingStep told) {
   const double mfu = seconds > 0 && peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
   nlohmann::json row = {{"step", step + 1},  // the number of steps done, as in all other lines
                         {"lr", learning_rate(job_.train, step)},
-                        {"tokens", static_cast<std::int64_t>(tokens) * (step + 1)}};
+                        {"tokens", earlier_tokens_ + static_cast<std::int64_t>(tokens) *
+                                                         (step + 1 - earlier_steps_)}};
   if (labels > 0) row["loss"] = loss;
   if (const plan::Averaging& how = job_.plan.exchange.averaging;
       how.deadline && ((step + 1) % *how.local_steps == 0 || !told.late.empty())) {

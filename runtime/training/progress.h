@@ -100,7 +100,8 @@ class Progress {
   std::string no_mfu_ = {}, mfu_suffix_ = {};  // why there is no MFU; what to print after the MFU
   std::string metrics_file_ = {};
   std::ofstream metrics_ = {};
-  std::map<std::int64_t, PendingStep> open_ = {};  // steps of which reports are missing
+  std::int64_t earlier_tokens_ = 0, earlier_steps_ = 0;  // of the run that this one goes on with
+  std::map<std::int64_t, PendingStep> open_ = {};        // steps of which reports are missing
   std::map<std::int64_t, double> ended_ = {};  // by step: when rank 0 ended it, or its last report
                                                // arrived (free-running ranks)
   std::optional<SlowRanks> slow_ = {};         // rank 0, with recovery.slow_factor

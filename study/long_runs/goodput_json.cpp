@@ -64,6 +64,7 @@ nlohmann::ordered_json to_json(const LongRun& run, const Study& step, const JobF
              {"stall_s", s(set.checkpoint.stall)},
              {"persist_s", s(set.checkpoint.persist)},
              {"load_s", s(set.checkpoint.load)},
+             {"load_whole_s", s(set.checkpoint.load_whole)},
              {"every_steps", set.save_every},
              {"every_s", every},
              {"searched", run.searched}}},

@@ -74,12 +74,22 @@ JobFailures failures_of(const job::Job& job, Seconds duration, int seeds) {
   return out;
 }
 
+namespace {
+
+/// Predicts the job without checkpoints: the walk adds what those cost.
+Study unsaved(job::Job job, const StudyOptions& how) {
+  job.plan.checkpoints = {};
+  return predict(job, how);
+}
+
+}  // namespace
+
 LongRuns::LongRuns(const job::Job& job, const LongRunOptions& options)
     : job_(job),
       options_(options),
       failures_(failures_of(job, options.duration, options.seeds)),
       layout_(goodput::layout_of(job.cluster, job.plan)),
-      step_(predict(job, options.step)),
+      step_(unsaved(job, options.step)),
       state_(goodput::state_bytes(link::order(program_of(job)), job.plan)) {
   const Ticks step = ticks(Seconds(step_.summary.step_time.mean));
   const goodput::Slots slots = slots_of(job, layout_, failures_.of_slots);
@@ -111,7 +121,7 @@ double LongRuns::slowdown(const faults::Event& e) {
       if (!link.empty()) job.disturb.slow_links.push_back({.link = link, .factor = times});
       StudyOptions how = options_.step;
       how.seeds = 1;
-      known->second = predict(job, how).summary.step_time.mean;
+      known->second = unsaved(std::move(job), how).summary.step_time.mean;
       if (!link.empty()) known->second = std::max(1.0, known->second / slow_links_.at({"", 1.0}));
     }
     return known->second;
@@ -138,12 +148,12 @@ double LongRuns::relative_step(int replicas) {
       source.set.push_back(one);
     job::Job one = load(source);
     one.disturb = {};
-    return predict(one, how).summary.step_time.mean;
+    return unsaved(std::move(one), how).summary.step_time.mean;
   };
   if (quiet_step_ == 0) {
     job::Job quiet = job_;
     quiet.disturb = {};
-    quiet_step_ = predict(quiet, how).summary.step_time.mean;
+    quiet_step_ = unsaved(std::move(quiet), how).summary.step_time.mean;
   }
   const int share = (batch + replicas * samples - 1) / (replicas * samples);
   const int multiple = (share + plan.mesh.pp - 1) / plan.mesh.pp * plan.mesh.pp;
@@ -282,8 +292,8 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
   if (out.searched) s.save_every = goodput::best(out.scores).save_every;
   out.summary = goodput::walk_all(s, policy, incidents_);
   if (out.summary.interruptions > 0)
-    out.at_risk +=
-        out.summary.destroyed / out.summary.interruptions * (s.checkpoint.whole_every - 1);
+    out.at_risk += out.summary.destroyed / out.summary.interruptions *
+                   std::max(0, s.checkpoint.whole_every - 1);
   out.young = goodput::young(stall, out.between, out.at_risk);
   out.daly = goodput::daly(stall, out.between, out.at_risk);
   if (recovery.policy == job::RecoveryPolicy::restart && out.between.value > 0 &&
@@ -329,6 +339,13 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
   if (out.summary.undetected > 0)
     out.notes.push_back(fmt::format("{:.3g} wrong computations a run are not noticed when it ends",
                                     out.summary.undetected));
+  if (s.checkpoint.group > 0 && s.checkpoint.whole_every == 0)
+    out.notes.push_back(
+        fmt::format("cluster {} states no shared_disk: a failure that destroys what nodes hold "
+                    "({:.0f}% of them) "
+                    "begins the run anew",
+                    job_.cluster.name(),
+                    100 * out.summary.destroyed / std::max(1.0, out.summary.interruptions)));
   if (out.summary.steps < 1) out.notes.emplace_back("no run finishes a step");
   return out;
 }

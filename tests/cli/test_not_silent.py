@@ -51,6 +51,23 @@ class NotSilent(CliTestCase):
         served = self.json(*quick, "--set", "method.name=ps-sync", "--set", "method.servers=1", "--set", "train.global_batch=16")
         self.assertEqual((served["keys_not_used"], served["plan"]["servers"]), (["servers"], 0))
 
+    def test_a_stated_collective_is_that_of_all_axes(self):
+        """Where the library or the group has no such algorithm, the output says that another one was chosen."""
+        job = self.job(
+            'model.name = "bert-large"\ncluster.name = "dgx-h100"\nsoftware.name = "pytorch-2"\n'
+            'method = { name = "megatron", tp = 8, pp = 1, precision = "bf16" }\n'
+        )
+        used = {}
+        for stated in ("automatic", "nvls", "double_tree", "direct"):
+            found = self.json("simulate", job, *QUICK, "--set", f"method.collective={stated}")["collectives"]
+            used[stated] = {(one["algorithm"], one["automatic"]) for one in found if one["group"] == "tp"}
+        self.assertEqual(used["automatic"], {("ring", True)})
+        self.assertEqual(used["nvls"], {("nvls", False)})
+        self.assertEqual(used["double_tree"], used["automatic"], "a tree needs several nodes")
+        self.assertEqual(used["direct"], {("direct", False)})
+        said = self.rehearse("simulate", job, *QUICK, "--set", "method.collective=nvls").stdout
+        self.assertIn("tp all_reduce nvls", said)
+
     def test_hsdp_without_smaller_groups_is_zero3(self):
         job = self.job('model.name = "bert-large"\ncluster.name = "dgx-a100:2"\nmethod.name = "hsdp"\n')
         for keys, says in (

@@ -90,6 +90,11 @@ class Train(TrainingCase):
         self.assertEqual((more["first_step"], more["end_step"]), (12, 16))
         of = ("model", "cluster", "global_batch", "seq_len", "precision", "version", "command")
         self.assertEqual([key for key in of if key not in more], [])
+        half = ("--set", f"train.global_batch={more['global_batch'] // 2}")
+        self.rehearse("train", job, "--nproc", "2", "--resume", "--set", "train.steps=18", *half)
+        rows = map(json.loads, (self.tmp / "out/metrics.jsonl").read_text().splitlines())
+        tokens = {row["step"]: row["tokens"] for row in rows if "tokens" in row}
+        self.assertEqual(tokens[18] - tokens[16], tokens[16] // 16, "two steps of half the batch")
 
     def test_a_loss_that_is_not_finite_is_said(self):
         done = self.rehearse("train", self.job(4), "--nproc", 2, "-q", "--set", "train.lr=1e30")

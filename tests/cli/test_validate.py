@@ -121,7 +121,7 @@ class Validate(CliTestCase):
 
     def test_curves_of_nccl_are_close(self):
         """Goals: 5% on A100, 8% on the others. After a change that improves them, tighten these."""
-        bounds = {"nccl-a100": 0.055, "nccl-v100": 0.045, "nccl-h100": 0.055, "nccl-alltoall": 0.12, "nccl-4090": 0.05}
+        bounds = {"nccl-a100": 0.055, "nccl-v100": 0.045, "nccl-h100": 0.04, "nccl-b200": 0.16, "nccl-alltoall": 0.12, "nccl-4090": 0.05}
         for one in self.json("validate", *bounds)["sets"]:
             self.assertEqual(one["check"]["refused"] + one["calibrate"]["refused"], 0)
             self.assertLess(one["check"]["mean_abs_error"], bounds[one["set"]], one["set"])

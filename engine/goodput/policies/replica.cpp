@@ -20,7 +20,7 @@ Decision recover(const Situation& s) {
   return {.spares = spares,
           .replicas = s.standing_replicas,
           .replacing = replacing,
-          .restarting = s.setting.restart + s.setting.checkpoint.load};
+          .restarting = s.setting.restart + s.load()};
 }
 
 const Register replica(job::RecoveryPolicy::replica,

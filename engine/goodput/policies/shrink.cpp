@@ -24,7 +24,7 @@ Decision go_on_with_fewer(const Situation& s) {
           .survivors = survivors,
           .replacing = filled > 0 ? s.setting.replacement : 0,
           .replanning = s.setting.replan,
-          .restarting = survivors ? s.setting.copy : s.setting.checkpoint.load};
+          .restarting = survivors ? s.setting.copy : s.load()};
 }
 
 namespace {

@@ -9,11 +9,10 @@ namespace {
 Decision recover(const Situation& s) {
   if (s.empty_slots > s.spares) return {.waits = true};
   const bool survivors = s.survivors_know();
-  return {
-      .spares = s.empty_slots,
-      .replicas = s.setting.replicas,
-      .survivors = survivors,
-      .restarting = s.setting.takeover + (survivors ? s.setting.copy : s.setting.checkpoint.load)};
+  return {.spares = s.empty_slots,
+          .replicas = s.setting.replicas,
+          .survivors = survivors,
+          .restarting = s.setting.takeover + (survivors ? s.setting.copy : s.load())};
 }
 
 const Register spare(job::RecoveryPolicy::spare,

@@ -16,25 +16,21 @@ std::string StageRole::name(const plan::Plan& plan) const {
 
 program::Program make_mesh(const plan::Plan& plan) {
   program::Program p{.method = plan.method, .world_size = plan.mesh.world_size(), .fp8 = plan.fp8};
-  std::string rest = plan.mesh.order + ",";
-  for (std::size_t comma; (comma = rest.find(',')) != rest.npos; rest.erase(0, comma + 1)) {
-    const std::string name = rest.substr(0, comma);
-    const int group = plan.exchange.group();
+  const int group = plan.exchange.group();
+  for (const auto& [name, size] : plan.mesh.axes()) {
     if (name == "cp") {
-      if (plan.mesh.cp > 1)
+      if (size > 1)
         p.mesh.push_back({.name = name,
-                          .size = plan.mesh.cp,
+                          .size = size,
                           .cut = plan.mesh.context == plan::Context::zigzag
                                      ? program::Cut::zigzag
                                      : program::Cut::contiguous});
-    } else if (name == "dp" && group > 1 && group < plan.mesh.dp)
-      p.mesh.push_back({.name = "replicate", .size = plan.mesh.dp / group}),
-          p.mesh.push_back({.name = "shard", .size = group});
-    else
-      p.mesh.push_back({.name = name,
-                        .size = name == "pp"   ? plan.mesh.pp
-                                : name == "dp" ? plan.mesh.dp
-                                               : plan.mesh.tp});
+    } else if (name == "dp" && group > 1 && group < size) {
+      p.mesh.push_back({.name = "replicate", .size = size / group});
+      p.mesh.push_back({.name = "shard", .size = group});
+    } else {
+      p.mesh.push_back({.name = name, .size = size});
+    }
   }
   return p;
 }

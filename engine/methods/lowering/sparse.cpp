@@ -236,13 +236,12 @@ class Sparse final : public GradientSync {
       }
       role.op("compute", x.kernel, std::move(refs), shift);
       if (!alone)
-        role.op(
-            two ? "leaders" : "dp",
-            program::Collective{.channel = two ? leader_channel(stage) : stage.axis_channel(over),
-                                .move = program::Move::all_gather},
-            {ref(b.views.packet, program::Slot::source, program::Mode::read, 0, 0, one),
-             ref(b.views.packets, program::Slot::target, program::Mode::write)},
-            shift);
+        role.op(two ? "leaders" : "dp",
+                stage.collective(two ? leader_channel(stage) : stage.axis_channel(over),
+                                 program::Move::all_gather),
+                {ref(b.views.packet, program::Slot::source, program::Mode::read, 0, 0, one),
+                 ref(b.views.packets, program::Slot::target, program::Mode::write)},
+                shift);
     }
     if (two && !stage.who().alone)
       role.op(

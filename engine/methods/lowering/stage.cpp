@@ -126,8 +126,7 @@ int Stage::readers(Id segment) const {
 void Stage::on_tensor_ranks(program::Move move, const program::Ref& from, program::Ref to,
                             const Action& action, int times) {
   for (int i = 0; i < times; ++i) {
-    role_.op("tp", program::Collective{.channel = axis_channel(tp_), .move = move}, {from, to},
-             action.shift);
+    role_.op("tp", collective(axis_channel(tp_), move), {from, to}, action.shift);
     to.mode = program::Mode::add;  // the others join the first: nothing else reads it in between
   }
 }

@@ -17,9 +17,7 @@ void reduce_over_tensor_ranks(Stage& stage, Bucket& bucket, int index, int shift
                        .begin = bucket.whole_begin,
                        .end = bucket.elements});
   }
-  role.op("tp",
-          program::Collective{.channel = stage.axis_channel(stage.tp()),
-                              .move = program::Move::all_reduce},
+  role.op("tp", stage.collective(stage.axis_channel(stage.tp()), program::Move::all_reduce),
           {ref(whole, program::Slot::source, program::Mode::read, index, 0,
                stage.partial(also | stage.tp())),
            ref(whole, program::Slot::target, program::Mode::write, index, 0, stage.partial(also))},
@@ -30,8 +28,7 @@ void reduce_over_copies(Stage& stage, Id view, int index, program::Layout after,
   program::Layout before = after;
   before.partial |= tied_axis(stage.program());
   stage.role().op("tied",
-                  program::Collective{.channel = channel(stage.program(), "tied"),
-                                      .move = program::Move::all_reduce},
+                  stage.collective(channel(stage.program(), "tied"), program::Move::all_reduce),
                   {ref(view, program::Slot::source, program::Mode::read, index, 0, before),
                    ref(view, program::Slot::target, program::Mode::write, index, 0, after)},
                   shift);

@@ -1,9 +1,10 @@
-// Replaces `automatic` (and in_network inside a node) for each collective by the fastest algorithm
-// according to the closed-form costs of costs.h on the target cluster (NCCL's tuning model does the
-// same on its graph). The choice is written into the program, so that every executor runs the same
-// rounds. Two algorithms are not candidates: the star, because the closed form lacks the cost at
-// its centre (n - 1 messages received one by one); and the double tree for all-reduce, because
-// halving-doubling needs fewer rounds and as many bytes.
+// Replaces `automatic` (and an algorithm that serves none of the groups, as in_network inside a
+// node) for each collective by the fastest algorithm according to the closed-form costs of costs.h
+// on the target cluster (NCCL's tuning model does the same on its graph). The choice is written
+// into the program, so that every executor runs the same rounds. Two algorithms are not candidates:
+// the star, because the closed form lacks the cost at its centre (n - 1 messages received one by
+// one); and the double tree for all-reduce, because halving-doubling needs fewer rounds and as many
+// bytes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,11 +49,13 @@ class Chooser {
     return asked.fastest;
   }
 
-  /// Whether switches are asked to add for groups that lie within nodes. Throws InputError when a
-  /// group has a switch between its members that cannot add.
-  bool needs_no_switch(Id r, const program::Collective& work) {
-    if (work.algorithm != program::Algorithm::in_network) return false;
+  /// Whether the stated algorithm serves none of the groups: switches are asked to add for groups
+  /// that lie within nodes, or the library does not run the algorithm on these devices. Throws
+  /// InputError when a group has a switch between its members that cannot add.
+  bool serves_none(Id r, const program::Collective& work) {
     const Id set = groups(r, work);
+    if (work.algorithm != program::Algorithm::in_network)
+      return !prices_.serves(set, work.move, work.algorithm);
     if (!prices_.several_nodes(set)) return true;
     if (const std::string& why = prices_.why_not_in_network(set); !why.empty())
       throw InputError("method.collective: " + why);
@@ -132,7 +135,7 @@ program::Program choose_collectives(program::Program program, const cluster::Clu
   for (Id r = 0; r < program.roles.size(); ++r)
     for (program::Op& op : program.roles[r].ops)
       if (auto* work = std::get_if<program::Collective>(&op.work)) {
-        if (work->algorithm == program::Algorithm::automatic || chooser.needs_no_switch(r, *work))
+        if (work->algorithm == program::Algorithm::automatic || chooser.serves_none(r, *work))
           work->algorithm = chooser.choose(r, op);
       }
   return program;

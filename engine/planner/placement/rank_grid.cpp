@@ -1,7 +1,6 @@
 #include "engine/planner/placement/rank_grid.h"
 
 #include <set>
-#include <sstream>
 #include <string>
 
 namespace rehearse::planner {
@@ -31,15 +30,12 @@ class TrafficCollector {
 }  // namespace
 
 RankGrid::RankGrid(const plan::Plan& plan) {
-  std::vector<std::string> axes;
-  std::istringstream in(plan.mesh.order);
-  for (std::string axis; std::getline(in, axis, ',');) axes.push_back(axis);
+  const auto axes = plan.mesh.axes();
   int stride = 1;
-  for (std::size_t i = axes.size(); i-- > 0;) {
-    if (axes[i] == "pp") pp_ = stride, stride *= plan.mesh.pp;
-    if (axes[i] == "dp") dp_ = stride, stride *= plan.mesh.dp;
-    if (axes[i] == "cp") cp_ = stride, stride *= plan.mesh.cp;
-    if (axes[i] == "tp") tp_ = stride, stride *= plan.mesh.tp;
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    const auto& [name, size] = *axis;
+    (name == "pp" ? pp_ : name == "dp" ? dp_ : name == "cp" ? cp_ : tp_) = stride;
+    stride *= size;
   }
 }
 

@@ -138,11 +138,37 @@ TEST_F(CheckpointKinds, OfPlacesThatANodesDeathDestroys) {
   EXPECT_NEAR(seconds(local.stall).value, 0.8e12 / 25e9, 1e-6);
   EXPECT_EQ(local.group, 1);
   EXPECT_EQ(local.whole_every, 10);
+  // What a node's death destroys is read from the shared disk, 2 TB/s, to all ranks' copies.
+  EXPECT_NEAR(seconds(local.load_whole).value, 8 * 1.6e12 / 400e9, 1e-6);
   state_.whole = 0.8e12;
   const CheckpointPrices peer = price({.kind = CheckpointKind::peer, .full_every = 5, .group = 2});
   EXPECT_NEAR(seconds(peer.persist).value, 0.4e12 / 400e9, 1e-6);
   EXPECT_EQ(peer.group, 2);
   EXPECT_EQ(peer.whole_every, 5);
+  EXPECT_NEAR(seconds(peer.persist_whole).value, 1.0, 1e-6);
+}
+
+TEST_F(CheckpointKinds, WholeOnesGoToTheSharedDisk) {
+  job_.cluster.share_disk(
+      {.size = Bytes(1e15), .read = BytesPerSecond(1e9), .write = BytesPerSecond(1e9)});
+  job::Checkpoint how{.kind = CheckpointKind::sharded, .place = CheckpointPlace::memory};
+  how.full_every = 1;
+  state_.whole = 1.2e12;
+  const double whole = 1.2e12 / 1e9;
+  EXPECT_NEAR(stall(how), whole, 1e-6);
+  how.kind = CheckpointKind::incremental;
+  EXPECT_NEAR(stall(how), whole, 1e-6) << "all of them are whole";
+  how.full_every = 4, how.changed = 0.1;
+  EXPECT_NEAR(stall(how), (whole + 3 * 0.1 * 1.2e12 / 16 / 48e9) / 4, 1e-6);
+  EXPECT_NEAR(seconds(price(how).load_whole).value, whole, 1e-6);
+  how.place = CheckpointPlace::shared;
+  EXPECT_EQ(price(how).load_whole, price(how).load);
+  // Without such a disk nothing survives the death of a node.
+  job_.cluster.share_disk({});
+  how.place = CheckpointPlace::memory;
+  EXPECT_EQ(price(how).whole_every, 0);
+  how = {.kind = CheckpointKind::peer, .place = CheckpointPlace::local, .group = 2};
+  EXPECT_EQ(price(how).whole_every, 0);
 }
 
 TEST_F(CheckpointKinds, InMemoryMustFitThere) {

@@ -204,6 +204,36 @@ TEST(Walk, PeersSurviveOneDeathAndNotTwo) {
             5 + 10 + 2);
 }
 
+TEST(Walk, WhatNodesLoseIsReadFromTheSharedDisk) {
+  Setting s = small();
+  s.spares = 4;
+  s.replicated = false;
+  s.checkpoint.group = 1;
+  s.checkpoint.whole_every = 4;
+  s.checkpoint.load_whole = 40 * second;
+  const Ticks at = (9 * 105 + 52) * second;  // nine checkpoints; the eighth is whole
+  const auto restart = [&](const std::vector<Incident>& incidents) {
+    return lost(run(s, RecoveryPolicy::restart, incidents), Loss::restart);
+  };
+  EXPECT_EQ(restart({stop(at, 0)}), (100 + 7) * second);
+  EXPECT_EQ(restart({death(at, 0)}), (100 + 40) * second);
+  // A process fails before the next checkpoint is complete, and one after it.
+  EXPECT_EQ(restart({death(at, 0), stop(at + 250 * second, 1)}), 2 * (100 + 40) * second);
+  EXPECT_EQ(restart({death(at, 0), stop(at + 500 * second, 1)}), (100 + 40 + 100 + 7) * second);
+
+  const auto lost_steps = [&] {
+    return run(s, RecoveryPolicy::restart, {death(at, 0)}).lost_steps;
+  };
+  EXPECT_EQ(lost_steps(), 15);
+  s.checkpoint.persist_whole = 200 * second;  // the eighth was complete 157 s before
+  EXPECT_EQ(lost_steps(), 55) << "back to the fourth";
+  s.checkpoint.persist_whole = 5000 * second;
+  EXPECT_EQ(lost_steps(), 95);
+  s.checkpoint.persist_whole = 0;
+  s.checkpoint.whole_every = 0;
+  EXPECT_EQ(lost_steps(), 95) << "nothing survives";
+}
+
 TEST(Walk, SpoiledAndBlockedCheckpointsCostTheOneBefore) {
   const Incident spoiled{.at = 230 * second, .strike = Strike::spoils, .slots = {0}};
   EXPECT_EQ(run(small(), RecoveryPolicy::restart, {spoiled, stop(252 * second, 1)}).lost_steps, 14);

@@ -61,6 +61,20 @@ TEST(Gemma, TheThirdHasFiveLayersWithAWindowForOneWithout) {
   EXPECT_NE(job::hash_of(m), job::hash_of(with(m, [](ModelSpec& x) { x.local_rope_theta = 0; })));
 }
 
+TEST(MistralFile, HasEightKeyValueHeadsUnlessItSaysNull) {
+  const auto kv_heads = [](const std::string& rest) {
+    const std::string path = testing::TempDir() + "/mistral.json";
+    std::ofstream(path) << R"({"model_type": "mistral", "hidden_size": 1024, "vocab_size": 32000,
+      "intermediate_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
+      "max_position_embeddings": 4096)"
+                        << rest << "}";
+    return load_model(path, 0).kv_heads;
+  };
+  EXPECT_EQ(kv_heads(""), 8);
+  EXPECT_EQ(kv_heads(R"(, "num_key_value_heads": null)"), 16);
+  EXPECT_EQ(kv_heads(R"(, "num_key_value_heads": 4)"), 4);
+}
+
 /// Transformers 4 wrote the bases of both kinds of layers, the stretch and the pattern as keys of
 /// their own; version 5 writes one object and a list of layers.
 TEST(Gemma, TheThirdsOlderFilesSayTheSame) {
