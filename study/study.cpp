@@ -198,12 +198,8 @@ std::vector<std::string> warnings_of(const job::Job& job, const program::Program
                     "weights, so `rehearse "
                     "train` refuses this job; at most {}",
                     *every, job.train.steps, job.train.steps));
-  if (const int dp = job.plan.mesh.dp, group = job.plan.exchange.group();
-      job.plan.method == "hsdp" && dp > 1 && (group < 2 || group == dp))
-    out.push_back(fmt::format(
-        "hsdp divides the states over all {} replicas, as zero3 does: {}", dp,
-        group == dp ? "they are one group (method.shard_group)"
-                    : "no two of them share a node; method.shard_group states smaller groups"));
+  if (std::string remark = methods::remark_on(job.plan); !remark.empty())
+    out.push_back(std::move(remark));
   if (const std::string equal = equal_work_of_unlike_devices(job); !equal.empty())
     out.push_back(equal);
   if (job.where.contains("train.steps") && study.last_phase >= job.train.steps)

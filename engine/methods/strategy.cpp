@@ -41,6 +41,11 @@ std::string unknown_method(const std::string& name) {
                      fmt::join(names, ", "));
 }
 
+std::string remark_on(const plan::Plan& plan) {
+  const Strategy& strategy = strategy_named(plan.method);
+  return strategy.remark == nullptr ? "" : strategy.remark(plan);
+}
+
 std::string cannot_save_behind(const std::string& method) {
   const Combines& can = strategy_named(method).combines;
   if (can.lockstep) return "";

@@ -80,6 +80,8 @@ struct Strategy {
   std::string (*at_zero)(int level) = nullptr;
   /// The method to use instead when a job needs pipeline or tensor parallelism; null: none.
   const char* with_model_parallelism = nullptr;
+  /// What users should know of a plan, although it is valid; empty: nothing.
+  std::string (*remark)(const plan::Plan&) = nullptr;
 };
 
 std::map<std::string, Strategy>& strategies();
@@ -94,6 +96,8 @@ const Strategy& strategy_named(const std::string& name);
 std::string unknown_method(const std::string& name);
 /// Why a method cannot save checkpoints behind training (checkpoint.kind = async); empty: it can.
 std::string cannot_save_behind(const std::string& method);
+/// The remark of the plan's method.
+std::string remark_on(const plan::Plan& plan);
 /// Whether the planner chooses the plan for jobs of this method.
 bool planned(const std::string& method);
 

@@ -42,6 +42,15 @@ const Register zero1("zero1", zero<1>("data parallelism, optimizer state sharded
 const Register zero2("zero2", zero<2>("data parallelism, optimizer state and gradients sharded"));
 const Register zero3("zero3",
                      zero<3>("data parallelism, everything sharded, weights gathered for use"));
+std::string without_smaller_groups(const plan::Plan& plan) {
+  const int dp = plan.mesh.dp, group = plan.exchange.group();
+  if (dp == 1 || (group > 1 && group < dp)) return "";
+  return fmt::format("hsdp divides the states over all {} replicas, as zero3 does: {}", dp,
+                     group == dp
+                         ? "they are one group (method.shard_group)"
+                         : "no two of them share a node; method.shard_group states smaller groups");
+}
+
 const Register hsdp("hsdp", {.summary = "hybrid sharding: ZeRO 3 inside nodes, copies across nodes",
                              .source = "Zhao et al., VLDB 2023, section 3.2.2",
                              .combines = {.tp = true, .max_zero = 3, .shares = true},
@@ -51,7 +60,8 @@ const Register hsdp("hsdp", {.summary = "hybrid sharding: ZeRO 3 inside nodes, c
                                    if (plan.exchange.sharding.shard_group == 0)
                                      plan.exchange.sharding.shard_group = group_in_nodes(plan);
                                  },
-                             .with_model_parallelism = "megatron"});
+                             .with_model_parallelism = "megatron",
+                             .remark = without_smaller_groups});
 const Register offload("zero-offload",
                        {.summary = "ZeRO 2 with optimizer state and update on the host",
                         .source = "Ren et al., USENIX ATC 2021",
