@@ -167,6 +167,7 @@ TEST_F(CheckpointKinds, WholeOnesGoToTheSharedDisk) {
   job_.cluster.share_disk({});
   how.place = CheckpointPlace::memory;
   EXPECT_EQ(price(how).whole_every, 0);
+  state_.whole = 0.4e12;
   how = {.kind = CheckpointKind::peer, .place = CheckpointPlace::local, .group = 2};
   EXPECT_EQ(price(how).whole_every, 0);
 }
