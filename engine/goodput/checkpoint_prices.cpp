@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "engine/base/errors.h"
@@ -202,9 +203,9 @@ Layout layout_of(const cluster::Cluster& cluster, const plan::Plan& plan) {
     // The index along dp: digits of the rank, the last axis fastest.
     int left = static_cast<int>(rank);
     Id replica = none;
-    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-      const int size = std::max(1, axis->second);  // 0: the planner decides
-      if (axis->first == "dp") replica = static_cast<Id>(left % size);
+    for (const auto& [name, stated] : std::views::reverse(axes)) {
+      const int size = std::max(1, stated);  // 0: the planner decides
+      if (name == "dp") replica = static_cast<Id>(left % size);
       left /= size;
     }
     out.replica_of_rank.push_back(left == 0 ? replica : none);

@@ -1,5 +1,6 @@
 #include "engine/planner/placement/rank_grid.h"
 
+#include <ranges>
 #include <set>
 #include <string>
 
@@ -32,8 +33,7 @@ class TrafficCollector {
 RankGrid::RankGrid(const plan::Plan& plan) {
   const auto axes = plan.mesh.axes();
   int stride = 1;
-  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    const auto& [name, size] = *axis;
+  for (const auto& [name, size] : std::views::reverse(axes)) {
     (name == "pp" ? pp_ : name == "dp" ? dp_ : name == "cp" ? cp_ : tp_) = stride;
     stride *= size;
   }
