@@ -81,9 +81,10 @@ void answer_by_library(const CollectiveQuestion& q, double bytes, CollectiveAnsw
   const std::string why = q.algorithm == program::Algorithm::in_network
                               ? costs::why_not_in_network(q.cluster, q.devices)
                               : "";
-  throw InputError(fmt::format("algorithm \"{}\" does not serve {} of these ranks; {} do{}{}",
+  throw InputError(fmt::format("algorithm \"{}\" does not serve {} of these ranks; {} do{}{}{}",
                                name_of(q.algorithm), name_of(q.move), fmt::join(known, ", "),
-                               why.empty() ? "" : " (", why.empty() ? "" : why + ")"));
+                               known.size() == 1 ? "es" : "", why.empty() ? "" : " (",
+                               why.empty() ? "" : why + ")"));
 }
 
 void answer_in_rounds(const CollectiveQuestion& q, CollectiveAnswer& out) {

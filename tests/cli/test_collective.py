@@ -78,18 +78,26 @@ class Collective(CliTestCase):
         self.assertEqual({way["algorithm"] for way in size["ways"]}, {"ring", "halving_doubling"})
         self.assertEqual(size["seconds"], min(way["seconds"] for way in size["ways"]))
 
-    def test_all_to_all_runs_in_rounds_of_equal_parts(self):
+    def test_all_to_all_sends_equal_parts_to_all_at_the_same_time(self):
         on = ("collective", "all_to_all", "--cluster", "dgx-a100")
         (size,) = self.sizes(*on, "--ranks", "3", "--bytes", "1MiB")
         self.assertEqual((size["elements"], size["bytes"]), (262143, 1048572))  # of 262144, the most that 3 divides
-        self.assertEqual((size["algorithm"], size["protocol"]), ("direct", ""))
+        self.assertEqual((size["algorithm"], size["protocol"]), ("direct", "LL"))
         self.assertAlmostEqual(size["bus_bandwidth"] / size["algorithm_bandwidth"], 2 / 3)
         (half,) = self.sizes(*on, "--ranks", "8", "--bytes", "64MiB")
         (whole,) = self.sizes(*on, "--ranks", "8", "--bytes", "128MiB")
         # Each GPU sends 7/8 of its tensor over its 240 GB/s; latency is the same for both sizes.
-        self.assertAlmostEqual(whole["seconds"] - half["seconds"], 7 / 8 * (64 << 20) / 240e9, delta=1e-9)
-        self.refused(*on, "--bytes", "1MiB", "--algorithm", "ring", says=['"ring" does not serve all_to_all; direct does'])
-        self.refused(*on, "--bytes", "1MiB", "--protocol", "LL", says=["has no protocols for all_to_all"])
+        bytes_take = 7 / 8 * (64 << 20) / 240e9
+        self.assertEqual(half["protocol"], "Simple")
+        self.assertAlmostEqual(whole["seconds"] - half["seconds"], bytes_take / 0.88, delta=1e-9)
+        self.refused(*on, "--bytes", "1MiB", "--algorithm", "ring", says=['"ring" does not serve all_to_all of these ranks; direct does'])
+        self.refused(*on, "--bytes", "1MiB", "--protocol", "LL128", says=["none of this name for all_to_all", "LL, Simple"])
+        # In rounds, each waits for the one before.
+        in_rounds = (*on, "--ranks", "8", "--software", "rehearse")
+        (half,), (whole,) = (self.sizes(*in_rounds, "--bytes", size) for size in ("64MiB", "128MiB"))
+        self.assertEqual(half["protocol"], "")
+        self.assertAlmostEqual(whole["seconds"] - half["seconds"], bytes_take, delta=1e-9)
+        self.refused(*in_rounds, "--bytes", "1MiB", "--protocol", "LL", says=["has no protocols for all_to_all"])
 
     def test_a_gather_and_a_scatter_are_bound_by_the_links_of_their_root(self):
         for move in ("gather", "scatter"):

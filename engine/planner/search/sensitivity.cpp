@@ -55,7 +55,9 @@ std::string with_other_links(const job::Job& job, const Search& search,
       best = i, least = seconds;
   const char* how = factor > 1 ? "half" : "twice";
   if (best == tried.front())
-    return fmt::format("links between nodes {} as fast: this plan, of the best ones of each mesh, in {}", how, time_text(least));
+    return fmt::format(
+        "links between nodes {} as fast: this plan, of the best ones of each mesh, in {}", how,
+        time_text(least));
   return fmt::format("links between nodes {} as fast: {} in {}", how,
                      summary_of(search.candidates.plans[best]), time_text(least));
 }
