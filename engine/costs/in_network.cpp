@@ -17,15 +17,9 @@ using program::Move;
 /// The members of a group by node. Part i of the tensor, of as many as the widest node has members,
 /// belongs to member i of each node, modulo the node's number of members.
 struct Nodes {
-  Nodes(const cluster::Cluster& cluster, std::span<const Id> devices) {
-    std::unordered_map<Id, std::size_t> number;
-    for (std::size_t m = 0; m < devices.size(); ++m) {
-      const Id node = cluster.devices()[devices[m]].node;
-      const auto [it, fresh] = number.try_emplace(node, members.size());
-      if (fresh) members.emplace_back();
-      members[it->second].push_back(static_cast<int>(m));
-      parts = std::max(parts, members[it->second].size());
-    }
+  Nodes(const cluster::Cluster& cluster, std::span<const Id> devices)
+      : members(members_by_node(cluster, devices)) {
+    for (const std::vector<int>& node : members) parts = std::max(parts, node.size());
   }
   int owner(std::size_t node, std::size_t part) const {
     return members[node][part % members[node].size()];

@@ -54,14 +54,20 @@ class Flows {
 
 }  // namespace
 
-Channels::Channels(const cluster::Cluster& cluster, std::span<const Id> devices) {
+std::vector<std::vector<int>> members_by_node(const cluster::Cluster& cluster,
+                                              std::span<const Id> devices) {
+  std::vector<std::vector<int>> out;
   std::unordered_map<Id, std::size_t> number;
   for (std::size_t m = 0; m < devices.size(); ++m) {
-    const Id node = cluster.devices()[devices[m]].node;
-    const auto [it, fresh] = number.try_emplace(node, nodes_.size());
-    if (fresh) nodes_.emplace_back();
-    nodes_[it->second].push_back(static_cast<int>(m));
+    const auto [it, fresh] = number.try_emplace(cluster.devices()[devices[m]].node, out.size());
+    if (fresh) out.emplace_back();
+    out[it->second].push_back(static_cast<int>(m));
   }
+  return out;
+}
+
+Channels::Channels(const cluster::Cluster& cluster, std::span<const Id> devices)
+    : nodes_(members_by_node(cluster, devices)) {
   for (const std::vector<int>& members : nodes_) {
     std::vector<Id> local;
     for (const int m : members) local.push_back(devices[index_of(m)]);

@@ -17,6 +17,10 @@ struct Flow {
   double bytes = 0;      // of payload
 };
 
+/// The members of a group by node, in the order in which the group names the nodes.
+std::vector<std::vector<int>> members_by_node(const cluster::Cluster& cluster,
+                                              std::span<const Id> devices);
+
 /// The members of a group by node, and cycles through the members of each node.
 class Channels {
  public:

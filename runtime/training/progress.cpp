@@ -97,7 +97,8 @@ void Progress::open(const std::string& folder) {
   std::ifstream earlier(metrics_file_);
   for (std::string line; std::getline(earlier, line);)
     if (const auto row = nlohmann::json::parse(line, nullptr, false);
-        row.is_object() && row.contains("tokens") && row.contains("step"))
+        row.is_object() && row.value("tokens", nlohmann::json()).is_number_integer() &&
+        row.value("step", nlohmann::json()).is_number_integer())
       row["tokens"].get_to(earlier_tokens_), row["step"].get_to(earlier_steps_);
   metrics_.open(metrics_file_, std::ios::app);
   if (!metrics_) throw InputError(fmt::format("train.out: {}: cannot write it", metrics_file_));

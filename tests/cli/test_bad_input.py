@@ -238,14 +238,6 @@ class Jobs(CliTestCase):
         proposed = said[said.index(": --set") + 2 :].split()
         self.rehearse("simulate", job, "--fidelity", "analytic", *proposed)
 
-    def test_memory_of_a_deep_model(self):
-        """Recomputation with the most micro-batches has more passes than advice compiles: it is tried with fewer of them."""
-        job = self.job(
-            'model.name = "llama3-70b"\ncluster.name = "dgx-h100:4"\nmethod = { name = "megatron", tp = 8 }\ntrain.global_batch = 64\n'
-        )
-        said = self.refused("simulate", job, "--fidelity", "analytic", says=["this would fit, with"])
-        self.rehearse("simulate", job, "--fidelity", "analytic", *said[said.index(": --set") + 2 :].split())
-
     def test_memory_hopeless(self):
         job = self.job('model.name = "gpt3-175b"\ncluster.name = "paper"\nmethod.name = "ddp"\n')
         self.refused("simulate", job, "--set", "cluster.world_size=1", says=["needs", "no number of micro-batches"])

@@ -53,6 +53,14 @@ class ShardedMemory(CliTestCase):
         peak = self.json("simulate", job, "--fidelity", "analytic", *shlex.split(changes))["peak_memory_bytes"]["RTX 4090"]
         self.assertAlmostEqual(peak / 1e9, float(need), delta=0.06)
 
+    def test_advice_on_a_deep_model(self):
+        """Recomputation with the most micro-batches has more passes than advice compiles: it is tried with fewer of them."""
+        job = self.job(
+            'model.name = "llama3-70b"\ncluster.name = "dgx-h100:4"\nmethod = { name = "megatron", tp = 8 }\ntrain.global_batch = 64\n'
+        )
+        said = self.refused("simulate", job, "--fidelity", "analytic", says=["this would fit, with"])
+        self.rehearse("simulate", job, "--fidelity", "analytic", *said[said.index(": --set") + 2 :].split())
+
     def documented(self, *jobs):
         """Runs the commands of docs/accuracy.md on these jobs: the bytes of each, which are those of its row in the table before them."""
         text = (ROOT / "docs/accuracy.md").read_text()

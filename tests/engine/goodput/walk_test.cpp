@@ -187,13 +187,19 @@ TEST(Walk, WrongNumbersAreUndoneWithAllThatFollowedThem) {
   EXPECT_EQ(late.undetected, 1);
 }
 
-TEST(Walk, PeersSurviveOneDeathAndNotTwo) {
+/// Groups of so many nodes hold checkpoints, of which every fourth is whole.
+Setting held_by_nodes(int group) {
   Setting s = small();
   s.spares = 4;
   s.replicated = false;
-  s.checkpoint.group = 2;
+  s.checkpoint.group = group;
   s.checkpoint.whole_every = 4;
-  const Ticks at = (9 * 105 + 52) * second;  // nine checkpoints; the eighth is whole
+  return s;
+}
+constexpr Ticks at = (9 * 105 + 52) * second;  // nine checkpoints; the eighth is whole
+
+TEST(Walk, PeersSurviveOneDeathAndNotTwo) {
+  const Setting s = held_by_nodes(2);
   EXPECT_EQ(run(s, RecoveryPolicy::restart, {death(at, 0)}).lost_steps, 5);
   const Incident both{.at = at, .strike = Strike::loses, .slots = {0, 1}};
   EXPECT_EQ(run(s, RecoveryPolicy::restart, {both}).lost_steps, 15) << "back to the eighth";
@@ -205,13 +211,8 @@ TEST(Walk, PeersSurviveOneDeathAndNotTwo) {
 }
 
 TEST(Walk, WhatNodesLoseIsReadFromTheSharedDisk) {
-  Setting s = small();
-  s.spares = 4;
-  s.replicated = false;
-  s.checkpoint.group = 1;
-  s.checkpoint.whole_every = 4;
+  Setting s = held_by_nodes(1);
   s.checkpoint.load_whole = 40 * second;
-  const Ticks at = (9 * 105 + 52) * second;  // nine checkpoints; the eighth is whole
   const auto restart = [&](const std::vector<Incident>& incidents) {
     return lost(run(s, RecoveryPolicy::restart, incidents), Loss::restart);
   };
