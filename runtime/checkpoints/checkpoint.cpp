@@ -71,6 +71,7 @@ Manifest manifest_of(std::int64_t step, const ExecutorContext& c, const State& s
              .global_batch = c.plan.schedule.global_batch,
              .seq_len = c.model.seq_len,
              .record = record,
+             .data = data_record(c.data),
              .shards = {}};
   for (const std::string& own : own_steps) {
     m.own_steps.emplace_back();
@@ -254,6 +255,10 @@ SavedCheckpoint write(const SaveTarget& target, std::int64_t step, const Executo
 }
 
 }  // namespace
+
+DataRecord data_record(const Data& data) {
+  return {.tokenizer = data.tokenizer(), .shards = data.shards_hash()};
+}
 
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
                                 const ExecutorContext& c, Executor& executor,

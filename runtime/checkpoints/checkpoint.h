@@ -54,6 +54,8 @@ struct SavedCheckpoint {
   std::optional<BaseRecord> base = {};  // of an incremental one
 };
 
+DataRecord data_record(const Data& data);
+
 /// Saves the state before step `step` to FOLDER/step-NNNNNNNN and removes all but the last two
 /// checkpoints, and the last two whole ones, there. Every rank calls it. When a rank cannot write,
 /// every rank throws BackendError that names rank, file and cause; earlier checkpoints stay.

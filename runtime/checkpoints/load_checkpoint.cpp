@@ -82,6 +82,25 @@ void check_optimizer(const CheckpointReader& reader, const std::string& path, pl
       path, name_of(saved), name_of(now), name_of(saved)));
 }
 
+/// Throws InputError when the job's tokens mean other text than the checkpoint's did: its weights
+/// would learn both as one. Says so when only the text is another.
+void check_data(const Manifest& manifest, const std::string& path, const ExecutorContext& c,
+                const std::function<void(const std::string&)>& tell) {
+  if (!manifest.data || *manifest.data == data_record(c.data)) return;
+  const DataRecord& saved = *manifest.data;
+  const std::string& now = c.data.tokenizer();
+  if (!saved.tokenizer.empty() && !now.empty() && saved.tokenizer != now)
+    throw InputError(fmt::format(
+        "{}: the run had the tokenizer {:.12}..., train.data = \"{}\" is made with {:.12}... (both "
+        "SHA-256), so tokens would mean other text: go on with data of the same tokenizer "
+        "(data/prepare.py --tokenizer FILE)",
+        path, saved.tokenizer, c.train.data, now));
+  if (tell)
+    tell(fmt::format("train.data = \"{}\" has other text than the run of {} had: samples from "
+                     "step {} on come from it",
+                     c.train.data, path, manifest.step + 1));
+}
+
 /// Throws InputError when the job's second moments would not have had as many updates as its
 /// method.freeze says: their correction counts these. `without`: the moments are not read.
 void check_freeze(const Manifest& manifest, const std::string& path, const plan::Plan& now,
@@ -135,6 +154,7 @@ std::int64_t load_checkpoint(const std::string& checkpoint, const ExecutorContex
   if (manifest.model != c.model.name)
     throw InputError(fmt::format("{}: the checkpoint is of model {}, the job's is {}", path,
                                  manifest.model, c.model.name));
+  check_data(manifest, path, c, options.tell);
   const bool new_optimizer = left(job::LeftState::moments);
   if (!new_optimizer) check_optimizer(reader, path, c.plan.optimizer);
   check_freeze(manifest, path, c.plan, new_optimizer);

@@ -110,6 +110,13 @@ BaseRecord read_base(const Json& json, const std::string& path, std::int64_t ste
   return base;
 }
 
+DataRecord read_data(const Json& json, const std::string& path) {
+  JsonReader in(json, path + ": data");
+  DataRecord data{.tokenizer = in.text("tokenizer"), .shards = read_hex(in, "shards")};
+  in.done();
+  return data;
+}
+
 std::vector<std::optional<std::int64_t>> read_own_steps(JsonReader& in, int ranks) {
   const Json& list = in.at("own_steps");
   if (!list.is_array() || list.size() != static_cast<std::size_t>(ranks))
@@ -168,6 +175,8 @@ std::string to_text(const Manifest& m) {
                {"placements", m.record.placements},
                {"plan", m.record.plan}};
   if (m.frozen_at > 0) json["frozen_at"] = m.frozen_at;
+  if (m.data)
+    json["data"] = {{"tokenizer", m.data->tokenizer}, {"shards", hash_text(m.data->shards)}};
   if (m.base)
     json["base"] = {{"step", m.base->step},   {"checksum", hash_text(m.base->checksum)},
                     {"bits", m.base->bits},   {"changed", m.base->changed},
@@ -227,6 +236,7 @@ Manifest parse_manifest_content(std::string_view text, const std::string& path) 
   if ((m.record.placements > 0) == m.record.plan.empty())
     in.fail(fmt::format("\"placements\" = {}: {} plan", m.record.placements,
                         m.record.plan.empty() ? "there is no" : "there is a"));
+  if (json.contains("data")) m.data = read_data(in.at("data"), path);
   if (json.contains("base")) m.base = read_base(in.at("base"), path, m.step);
   in.list("shards", [&](JsonReader& shard) {
     m.shards.push_back(read_shard(shard, m.world_size));

@@ -41,6 +41,14 @@ struct BaseRecord {
   double error = 0, relative_error = 0;
 };
 
+/// The text that a run draws its samples from (runtime/data/data.h).
+struct DataRecord {
+  std::string tokenizer = {};  // SHA-256 of its file; empty: the folder does not say
+  std::uint64_t shards = 0;    // Data::shards_hash
+
+  friend bool operator==(const DataRecord&, const DataRecord&) = default;
+};
+
 struct ShardRecord {
   std::string file = {};  // name in the manifest's folder
   FileSum sum = {};
@@ -59,6 +67,7 @@ struct Manifest {
   std::uint64_t program_hash = 0, seed = 1;
   int global_batch = 1, seq_len = 1;
   PlanRecord record = {};
+  std::optional<DataRecord> data = {};  // none: an older program saved it
   std::optional<BaseRecord> base = {};  // none: the checkpoint is whole
   std::uint64_t checksum = 0;           // of the text, from parse_manifest
   std::vector<ShardRecord> shards = {};

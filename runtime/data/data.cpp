@@ -11,6 +11,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/files/json_text.h"
+#include "engine/base/fnv.h"
 #include "runtime/data/permute.h"
 
 namespace rehearse::runtime {
@@ -58,6 +59,17 @@ nlohmann::json manifest_of(const std::string& folder) {
   return parse_json(text.str(), path.string());
 }
 
+std::uint64_t hash_of_shards(const std::string& folder, const nlohmann::json& manifest) {
+  Fnv hash;
+  for (const std::string& path : files_of(folder, "train")) {
+    hash.add(fs::path(path).filename().string());
+    hash.add(static_cast<std::uint64_t>(fs::file_size(path)));
+  }
+  const nlohmann::json::json_pointer shards("/train/shards");
+  if (manifest.contains(shards)) hash.add(manifest[shards].dump());
+  return hash.value();
+}
+
 }  // namespace
 
 Data::Data(DataSettings settings)
@@ -72,6 +84,10 @@ Data::Data(DataSettings settings)
     sources_.emplace(settings_.clients, files_of(settings_.path, "train"), train_, manifest,
                      fmt::format("{} = \"{}\"", settings_.key, settings_.path),
                      hash(settings_.seed, order_stream));
+  if (const nlohmann::json::json_pointer at("/tokenizer/sha256");
+      manifest.contains(at) && manifest[at].is_string())
+    tokenizer_ = manifest[at].get<std::string>();
+  shards_hash_ = hash_of_shards(settings_.path, manifest);
   if (const auto vocab = manifest.find("vocab_size");
       manifest.is_object() && vocab != manifest.end() && vocab->is_number_integer() &&
       vocab->get<std::int64_t>() > settings_.vocab)

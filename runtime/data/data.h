@@ -63,6 +63,12 @@ class Data {
 
   std::int64_t validation_windows() const;
 
+  /// What tells the folder from others: SHA-256 of its tokenizer, empty where no manifest says it...
+  const std::string& tokenizer() const { return tokenizer_; }
+  /// ... and a hash of the names, lengths and, where the manifest has them, checksums of its shards
+  /// for training.
+  std::uint64_t shards_hash() const { return shards_hash_; }
+
  private:
   /// The sample of the whole sequence at a place of a step's batch.
   std::int64_t sample_at(std::int64_t step, std::int64_t place) const;
@@ -76,6 +82,8 @@ class Data {
   std::optional<Sources> sources_ = {};  // none: all draw from all text
   std::unique_ptr<Shards> validation_;   // null: no validation shards
   std::int64_t mask_token_ = -1;
+  std::string tokenizer_ = {};
+  std::uint64_t shards_hash_ = 0;
 };
 
 }  // namespace rehearse::runtime

@@ -4,6 +4,7 @@ with the weights of a run that never stopped; kills while one is written leave o
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -11,7 +12,7 @@ import time
 
 import pytest
 from cli_test_case import PATIENCE, REHEARSE
-from cli_test_train_data import TrainingCase
+from cli_test_train_data import TOKENS, TrainingCase
 from endless_training import ranks_of
 from test_huggingface import tensors_of
 
@@ -138,6 +139,27 @@ class Checkpoints(TrainingCase):
         for out, start, *more in (("b", plain, "onebit-adam", freeze[6]), ("c", frozen, "onebit-adam", bf16, freeze[4]),
                                   ("d", frozen, "ddp", bf16, without), ("e", plain, "onebit-adam", freeze[7], without)):  # fmt: skip
             self.rehearse(*on(out, start, *more))
+
+    def test_data_of_another_tokenizer(self):
+        """The same numbers would mean other text: refused. Other text of the same tokenizer is said; the run's own text is not."""
+        self.train("own", "ddp", 2)
+        manifest = json.loads((TOKENS / "manifest.json").read_text())
+        others = {"tokenizer": manifest | {"tokenizer": manifest["tokenizer"] | {"sha256": "ab" * 32}}, "text": manifest | {"train": {}}}
+        others["unknown"] = {key: value for key, value in manifest.items() if key != "tokenizer"}
+        for name, changed in others.items():
+            shutil.copytree(TOKENS, self.tmp / name)
+            (self.tmp / name / "manifest.json").write_text(json.dumps(changed))
+        go_on = ("train", self.job(3), "--nproc", "2", "--set", "method.dp=2", "--resume-from", self.tmp / "own/step-00000002")
+
+        def keys(folder, out):
+            return sets({"train.data": str(folder), "train.out": str(self.tmp / out)})
+
+        says = ["step-00000002/manifest.json", "48785066ce90...", "abababababab...", 'train.data = "', "--tokenizer"]
+        self.refused(*go_on, *keys(self.tmp / "tokenizer", "a"), says=says)
+        self.assertFalse((self.tmp / "a/metrics.jsonl").exists())
+        for name in ("text", "unknown"):
+            self.assertIn("samples from step 3 on come from it", self.rehearse(*go_on, *keys(self.tmp / name, f"on-{name}")).stdout)
+        self.assertNotIn("other text", self.rehearse(*go_on, *keys(TOKENS, "same")).stdout)
 
     @pytest.mark.soak
     def test_training_does_not_stop_for_them(self):
