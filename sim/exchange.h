@@ -14,7 +14,7 @@
 //   fluid  four rounds of the same hops; of 40 rounds, four with 10 latencies and the bytes of 10
 //
 // A collective that the communication library runs itself has one round in both forms: its flows
-// (engine/costs/library_collective.h), which begin together after all latencies.
+// (engine/costs/network/library_collective.h), which begin together after all latencies.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "engine/collectives/schedule.h"
-#include "engine/costs/library_collective.h"
+#include "engine/costs/network/library_collective.h"
 
 namespace rehearse::sim {
 

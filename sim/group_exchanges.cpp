@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/costs/adding.h"
+#include "engine/costs/network/adding.h"
 
 namespace rehearse::sim {
 namespace {

@@ -24,7 +24,7 @@
 
 #include "engine/cluster/cluster.h"
 #include "engine/costs/costs.h"
-#include "engine/costs/rings.h"
+#include "engine/costs/network/rings.h"
 #include "engine/link/link.h"
 #include "sim/crowding.h"
 #include "sim/exchange.h"

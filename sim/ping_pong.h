@@ -1,5 +1,6 @@
-// Simulates the ping-pongs of the Topology Profiler (engine/costs/ping_pong.h) on a modelled
-// cluster. Pairs of one round share links. Slow links and jitter are those of a job's [disturb].
+// Simulates the ping-pongs of the Topology Profiler (engine/costs/network/ping_pong.h) on a
+// modelled cluster. Pairs of one round share links. Slow links and jitter are those of a job's
+// [disturb].
 #pragma once
 #include <cstddef>
 #include <span>
@@ -7,7 +8,7 @@
 
 #include "engine/cluster/cluster.h"
 #include "engine/cluster/disturbance.h"
-#include "engine/costs/ping_pong.h"
+#include "engine/costs/network/ping_pong.h"
 #include "engine/costs/profile.h"
 
 namespace rehearse::sim {

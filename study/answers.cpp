@@ -12,7 +12,7 @@
 #include "engine/planner/adaptive.h"
 #include "study/comparison.h"
 #include "study/long_runs/fault_study.h"
-#include "study/study_migration.h"
+#include "study/prediction/study_migration.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/processes.h"
 #endif

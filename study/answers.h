@@ -9,7 +9,7 @@
 #include "study/load.h"
 #include "study/long_runs/goodput_rows.h"
 #include "study/planning/decision.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 

@@ -1,7 +1,7 @@
 #include "study/comparison.h"
 
 #include "engine/base/errors.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 #include "study/long_runs/fault_study.h"
 #include "study/planning/decision.h"
 

@@ -8,7 +8,7 @@
 #include "engine/plan/decision.h"
 #include "study/load.h"
 #include "study/methods.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 

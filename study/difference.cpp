@@ -17,8 +17,8 @@
 #include "engine/base/numbers/numbers.h"
 #include "engine/base/table.h"
 #include "engine/base/units.h"
-#include "study/explain.h"
 #include "study/planning/decision.h"
+#include "study/prediction/explain.h"
 #include "study/progress.h"
 
 namespace rehearse::study {

@@ -7,7 +7,7 @@
 
 #include "engine/execution/explain/explain.h"
 #include "study/load.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 

@@ -9,7 +9,7 @@
 #include "engine/base/names.h"
 #include "engine/methods/strategy.h"
 #include "engine/plan/fields.h"
-#include "study/subject.h"
+#include "study/prediction/subject.h"
 
 namespace rehearse::study {
 namespace {

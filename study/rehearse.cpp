@@ -13,8 +13,8 @@
 #include "study/long_runs/fault_study.h"
 #include "study/long_runs/goodput_rows.h"
 #include "study/planning/decision.h"
+#include "study/prediction/study.h"
 #include "study/progress.h"
-#include "study/study.h"
 
 namespace rehearse::study {
 

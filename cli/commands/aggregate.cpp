@@ -16,7 +16,7 @@
 #include "engine/secure/group.h"
 #include "study/load.h"
 #include "study/parts/aggregation.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::cli {
 namespace {

@@ -25,7 +25,7 @@
 #include "engine/planner/planner.h"
 #include "study/comparison.h"
 #include "study/planning/decision.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "cli/commands/long_run.h"
-#include "cli/commands/plan_picture.h"
+#include "cli/commands/plan/plan_picture.h"
 #include "cli/commands/study_options.h"
 #include "cli/console/command.h"
 #include "cli/console/files.h"
@@ -22,13 +22,13 @@
 #include "engine/base/table.h"
 #include "engine/base/units.h"
 #include "engine/planner/adaptive.h"
-#include "study/explain.h"
 #include "study/load.h"
 #include "study/long_runs/fault_study.h"
 #include "study/planning/decision.h"
 #include "study/planning/rehearsal.h"
-#include "study/study.h"
-#include "study/study_migration.h"
+#include "study/prediction/explain.h"
+#include "study/prediction/study.h"
+#include "study/prediction/study_migration.h"
 
 namespace rehearse::cli {
 namespace {

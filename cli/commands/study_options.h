@@ -4,7 +4,7 @@
 
 #include "cli/console/command.h"
 #include "cli/console/teller.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::cli {
 

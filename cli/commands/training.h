@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands/profile.h"
+#include "cli/commands/profile/profile.h"
 #include "cli/console/context.h"
 #include "engine/job/job.h"
 #include "runtime/communication/ports.h"

@@ -1,6 +1,6 @@
 // `rehearse profile` on real ranks, without --cluster.
 #pragma once
-#include "cli/commands/profile.h"
+#include "cli/commands/profile/profile.h"
 
 namespace rehearse::cli {
 

@@ -22,9 +22,9 @@
 #include "engine/planner/adaptive.h"
 #include "engine/planner/memory/linked_program.h"
 #include "engine/tensors/variance.h"
-#include "runtime/checkpoints/folder_lock.h"
+#include "runtime/checkpoints/files/folder_lock.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "runtime/checkpoints/huggingface.h"
-#include "runtime/checkpoints/run_folder.h"
 #include "runtime/control/launch/environment.h"
 #include "runtime/control/membership/agent.h"
 #include "runtime/device/load_device.h"
@@ -33,7 +33,7 @@
 #include "study/load.h"
 #include "study/planning/decision.h"
 #include "study/planning/rehearsal.h"
-#include "study/study_migration.h"
+#include "study/prediction/study_migration.h"
 
 namespace rehearse::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/numbers/median.h"
 #include "engine/calibration/file_form.h"
-#include "engine/costs/ping_pong.h"
+#include "engine/costs/network/ping_pong.h"
 
 namespace rehearse::calibration {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "engine/base/fnv.h"
-#include "engine/cluster/paths.h"
-#include "engine/cluster/tables.h"
+#include "engine/cluster/routes/paths.h"
+#include "engine/cluster/routes/tables.h"
 
 namespace rehearse::cluster {
 

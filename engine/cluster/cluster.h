@@ -22,15 +22,15 @@
 #include <vector>
 
 #include "engine/base/units.h"
+#include "engine/cluster/routes/sum_tree.h"
 #include "engine/cluster/storage.h"
-#include "engine/cluster/sum_tree.h"
 #include "engine/program/program.h"
 #include "engine/software/library.h"
 
 namespace rehearse::cluster {
 
 /// One kind of accelerator (or CPU core). Peak rates are the dense matrix rates of the data sheet.
-/// engine/costs/device_time.h says how they become seconds.
+/// engine/costs/device/device_time.h says how they become seconds.
 struct DeviceKind {
   std::string name = {};
   Bytes memory = {};

@@ -12,7 +12,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/cluster/cluster.h"
-#include "engine/cluster/device_table.h"
+#include "engine/cluster/platform/device_table.h"
 
 namespace rehearse::cluster {
 namespace {

@@ -63,8 +63,9 @@ class Schedule {
 /// Whether an algorithm supports a move. double_tree does not support reduce_scatter and
 /// all_gather; halving_doubling does not support broadcast and reduce. nvls supports only
 /// all_reduce, and only libraries run it: it has no schedule. in_network supports all_reduce,
-/// broadcast and reduce; switches run it (engine/costs/in_network.h), and its schedule is that of
-/// members who emulate them: direct. Only direct supports all_to_all, rotate, gather and scatter.
+/// broadcast and reduce; switches run it (engine/costs/network/in_network.h), and its schedule is
+/// that of members who emulate them: direct. Only direct supports all_to_all, rotate, gather and
+/// scatter.
 bool serves(program::Algorithm algorithm, program::Move move);
 /// Whether a move is sends from member to member, which no algorithm but direct makes.
 constexpr bool only_direct(program::Move move) {

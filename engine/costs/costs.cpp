@@ -9,10 +9,10 @@
 #include <optional>
 #include <tuple>
 
-#include "engine/costs/beside.h"
-#include "engine/costs/contention.h"
-#include "engine/costs/library_collective.h"
-#include "engine/costs/local_costs.h"
+#include "engine/costs/device/beside.h"
+#include "engine/costs/device/local_costs.h"
+#include "engine/costs/network/contention.h"
+#include "engine/costs/network/library_collective.h"
 #include "engine/link/rendezvous.h"
 
 namespace rehearse::costs {

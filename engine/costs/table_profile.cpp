@@ -5,8 +5,8 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers/median.h"
-#include "engine/costs/device_time.h"
-#include "engine/costs/ping_pong.h"
+#include "engine/costs/device/device_time.h"
+#include "engine/costs/network/ping_pong.h"
 
 namespace rehearse::costs {
 namespace {

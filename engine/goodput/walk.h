@@ -7,7 +7,7 @@
 #include <span>
 
 #include "engine/goodput/incidents.h"
-#include "engine/goodput/policy.h"
+#include "engine/goodput/recovery_policy.h"
 #include "engine/goodput/setting.h"
 
 namespace rehearse::goodput {

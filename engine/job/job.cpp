@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "engine/base/names.h"
-#include "engine/cluster/platform.h"
-#include "engine/costs/host_lane.h"
+#include "engine/cluster/platform/platform.h"
+#include "engine/costs/device/host_lane.h"
 #include "engine/job/job_keys.h"
 #include "engine/job/job_plan.h"
 #include "engine/job/job_split.h"

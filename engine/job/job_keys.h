@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/base/files/config.h"
-#include "engine/cluster/platform_changes.h"
+#include "engine/cluster/platform/platform_changes.h"
 #include "engine/job/job.h"
 #include "engine/model/model_file.h"
 

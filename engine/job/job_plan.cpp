@@ -8,7 +8,7 @@
 
 #include "engine/base/hints.h"
 #include "engine/base/names.h"
-#include "engine/cluster/platform.h"
+#include "engine/cluster/platform/platform.h"
 #include "engine/job/job_mesh.h"
 #include "engine/job/job_servers.h"
 #include "engine/job/plan_file.h"

@@ -8,7 +8,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/base/terms.h"
-#include "engine/methods/lowering/stage.h"
+#include "engine/methods/lowering/stage/stage.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/plan/fields.h"
 

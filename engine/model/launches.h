@@ -1,5 +1,6 @@
 // The kernels that a pass of a segment launches (launches.cpp). The device table prices each of
-// them (engine/costs/device_time.h), and the software says how long the host takes to issue one.
+// them (engine/costs/device/device_time.h), and the software says how long the host takes to issue
+// one.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -296,8 +296,9 @@ struct Save {
 struct Pause {
   double seconds = 0;
 };
-/// The host issues the kernels of ops. Only predictions contain it (engine/costs/host_lane.h): no
-/// method writes it, no program text contains it, and no real rank runs it.
+/// The host issues the kernels of ops. Only predictions contain it
+/// (engine/costs/device/host_lane.h): no method writes it, no program text contains it, and no real
+/// rank runs it.
 struct Issue {
   double seconds = 0;
 };

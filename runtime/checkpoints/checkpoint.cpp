@@ -15,8 +15,8 @@
 #include "engine/base/errors.h"
 #include "engine/tensors/tensor_parts.h"
 #include "runtime/checkpoints/collect.h"
-#include "runtime/checkpoints/run_folder.h"
-#include "runtime/checkpoints/safetensors.h"
+#include "runtime/checkpoints/files/run_folder.h"
+#include "runtime/checkpoints/files/safetensors.h"
 #include "runtime/checkpoints/slowed.h"
 #include "runtime/control/together.h"
 

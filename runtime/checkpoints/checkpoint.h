@@ -22,8 +22,8 @@
 
 #include "engine/job/job.h"
 #include "engine/link/link.h"
-#include "runtime/checkpoints/increment.h"
-#include "runtime/checkpoints/manifest.h"
+#include "runtime/checkpoints/files/increment.h"
+#include "runtime/checkpoints/files/manifest.h"
 #include "runtime/communication/communicator.h"
 #include "runtime/control/control.h"
 #include "runtime/execution/executor.h"

@@ -8,8 +8,8 @@
 #include <system_error>
 
 #include "engine/base/errors.h"
-#include "runtime/checkpoints/run_folder.h"
-#include "runtime/checkpoints/safetensors.h"
+#include "runtime/checkpoints/files/run_folder.h"
+#include "runtime/checkpoints/files/safetensors.h"
 #include "runtime/control/together.h"
 
 namespace rehearse::runtime {

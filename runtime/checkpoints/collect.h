@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/checkpoints/node_store.h"
+#include "runtime/checkpoints/files/node_store.h"
 #include "runtime/communication/communicator.h"
 #include "runtime/control/control.h"
 

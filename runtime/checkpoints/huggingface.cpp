@@ -18,9 +18,9 @@
 #include "engine/base/errors.h"
 #include "engine/base/files/json_reader.h"
 #include "engine/tensors/tensor_parts.h"
-#include "runtime/checkpoints/checkpoint_reader.h"
+#include "runtime/checkpoints/files/checkpoint_reader.h"
+#include "runtime/checkpoints/files/safetensors.h"
 #include "runtime/checkpoints/outer_names.h"
-#include "runtime/checkpoints/safetensors.h"
 #include "runtime/execution/rank_memory.h"
 
 namespace rehearse::runtime {

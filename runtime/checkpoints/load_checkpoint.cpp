@@ -12,8 +12,8 @@
 #include "engine/base/names.h"
 #include "engine/tensors/tensor_parts.h"
 #include "runtime/checkpoints/checkpoint.h"
-#include "runtime/checkpoints/checkpoint_reader.h"
 #include "runtime/checkpoints/collect.h"
+#include "runtime/checkpoints/files/checkpoint_reader.h"
 #include "runtime/checkpoints/slowed.h"
 #include "runtime/kernels/floats.h"
 
@@ -96,9 +96,10 @@ void check_data(const Manifest& manifest, const std::string& path, const Executo
         "(data/prepare.py --tokenizer FILE)",
         path, saved.tokenizer, c.train.data, now));
   if (tell)
-    tell(fmt::format("train.data = \"{}\" has other text than the run of {} had: samples from "
-                     "step {} on come from it",
-                     c.train.data, path, manifest.step + 1));
+    tell(
+        fmt::format("train.data = \"{}\" has other text than the run of {} had: samples from "
+                    "step {} on come from it",
+                    c.train.data, path, manifest.step + 1));
 }
 
 /// Throws InputError when the job's second moments would not have had as many updates as its

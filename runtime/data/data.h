@@ -63,7 +63,8 @@ class Data {
 
   std::int64_t validation_windows() const;
 
-  /// What tells the folder from others: SHA-256 of its tokenizer, empty where no manifest says it...
+  /// What tells the folder from others: SHA-256 of its tokenizer, empty where no manifest says
+  /// it...
   const std::string& tokenizer() const { return tokenizer_; }
   /// ... and a hash of the names, lengths and, where the manifest has them, checksums of its shards
   /// for training.

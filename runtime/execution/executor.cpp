@@ -20,8 +20,8 @@
 #include "runtime/device/accelerator.h"
 #include "runtime/device/cpu_device.h"
 #include "runtime/execution/fault_injector.h"
-#include "runtime/execution/forward_slice.h"
-#include "runtime/execution/operations.h"
+#include "runtime/execution/operations/forward_slice.h"
+#include "runtime/execution/operations/operations.h"
 #include "runtime/execution/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
 

@@ -20,7 +20,7 @@
 #include "runtime/control/control.h"
 #include "runtime/data/data.h"
 #include "runtime/device/device.h"
-#include "runtime/execution/lane_runner.h"
+#include "runtime/execution/lanes/lane_runner.h"
 
 namespace rehearse::runtime {
 

@@ -1,5 +1,5 @@
 // Measures latency and bandwidth between every two ranks by ping-pongs. Rounds, legs and the
-// estimator are those of engine/costs/ping_pong.h.
+// estimator are those of engine/costs/network/ping_pong.h.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/cluster/cluster.h"
-#include "engine/costs/ping_pong.h"
+#include "engine/costs/network/ping_pong.h"
 #include "engine/costs/profile.h"
 #include "engine/model/model.h"
 #include "runtime/communication/network.h"

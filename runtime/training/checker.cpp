@@ -13,7 +13,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
-#include "runtime/checkpoints/safetensors.h"
+#include "runtime/checkpoints/files/safetensors.h"
 #include "runtime/execution/rank_memory.h"
 
 namespace rehearse::runtime {

@@ -2,7 +2,7 @@
 // of events that did not strike.
 #pragma once
 #include "engine/job/job.h"
-#include "runtime/checkpoints/node_store.h"
+#include "runtime/checkpoints/files/node_store.h"
 #include "runtime/control/control.h"
 #include "runtime/execution/fault_injector.h"
 

@@ -17,7 +17,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/numbers/numbers.h"
 #include "engine/model/model.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "runtime/kernels/optimizer.h"
 
 namespace rehearse::runtime {

@@ -14,7 +14,7 @@
 
 #include "engine/job/job.h"
 #include "engine/link/link.h"
-#include "runtime/checkpoints/manifest.h"
+#include "runtime/checkpoints/files/manifest.h"
 #include "runtime/control/control.h"
 #include "runtime/data/data.h"
 #include "runtime/execution/executor.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/planner/policy.h"
-#include "runtime/checkpoints/manifest.h"
+#include "runtime/checkpoints/files/manifest.h"
 #include "runtime/training/placed.h"
 #include "runtime/training/slow_ranks.h"
 

@@ -12,8 +12,8 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
-#include "runtime/checkpoints/manifest.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/manifest.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "runtime/control/together.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/device/load_device.h"
@@ -55,6 +55,15 @@ void check_threads(const job::Job& job) {
   if (job.run.threads > most)
     throw InputError(fmt::format("run.threads: {}: at most {} on this machine, 16 for each core",
                                  job.run.threads, most));
+}
+
+void check_ranks(const job::Job& job, const Environment& environment) {
+  if (environment.world_size != job.plan.mesh.world_size())
+    throw InputError(fmt::format(
+        "the job's mesh needs {} ranks (pp {} x dp {} x cp {} x tp {} + {} servers), {} were "
+        "started",
+        job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp, job.plan.mesh.cp,
+        job.plan.mesh.tp, job.plan.mesh.servers, environment.world_size));
 }
 
 void set_threads(const job::Job& job, const Environment& environment) {
@@ -106,6 +115,17 @@ void check_trainable(const job::Job& job, const link::LinkedProgram& linked) {
                         ? ""
                         : fmt::format(" by default with {}", job.plan.method),
                     job.train.steps, job.train.steps));
+}
+
+std::int64_t next_boundary(const job::Job& job, std::int64_t step) {
+  const job::Train& train = job.train;
+  std::int64_t next = train.steps;
+  // The program's own checkpoints do not stop training, unless each is checked.
+  const bool stops = job.plan.checkpoints.every == 0 || job.run.check_every > 0;
+  const std::int64_t save_every = stops ? train.save_every : 0;
+  for (const std::int64_t every : {train.eval_every, save_every, job.run.check_every})
+    if (every > 0) next = std::min(next, (step / every + 1) * every);
+  return next;
 }
 
 void reading_checkpoint(const std::string& checkpoint, const std::function<void()>& read,

@@ -31,6 +31,8 @@ RunStart find_start(const job::Job& job, const TrainOptions& options, const Node
 
 /// Throws InputError when the job asks for more threads than a rank of this machine can use.
 void check_threads(const job::Job& job);
+/// Throws InputError unless as many ranks were started as the job's mesh has.
+void check_ranks(const job::Job& job, const Environment& environment);
 /// How many threads kernels of this rank use, and how its process keeps memory.
 void set_threads(const job::Job& job, const Environment& environment);
 /// What users must know of the device that the run trains on: sentences.
@@ -39,6 +41,8 @@ std::vector<std::string> about_device(const job::Job& job, Device& device,
 /// Throws InputError for a job without data, one whose ranks would never exchange weights, and one
 /// with recovery.slow_factor whose ranks do not wait for each other.
 void check_trainable(const job::Job& job, const link::LinkedProgram& linked);
+/// The next step before which the run stops to evaluate or save, or the end of the run.
+std::int64_t next_boundary(const job::Job& job, std::int64_t step);
 
 /// Runs `read`, which reads a checkpoint. If `read` throws InputError because the checkpoint is
 /// damaged, adds to the message which checkpoint to use instead. Calls `alive`, if there is one,

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/job/plan_file.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "runtime/execution/fault_injector.h"
 #include "runtime/training/replan.h"
 

@@ -8,8 +8,8 @@
 
 #include "engine/job/job.h"
 #include "runtime/checkpoints/checkpoint.h"
-#include "runtime/checkpoints/manifest.h"
-#include "runtime/checkpoints/node_store.h"
+#include "runtime/checkpoints/files/manifest.h"
+#include "runtime/checkpoints/files/node_store.h"
 #include "runtime/training/placed.h"
 #include "runtime/training/progress.h"
 

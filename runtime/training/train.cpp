@@ -15,8 +15,8 @@
 #include "engine/methods/strategy.h"
 #include "engine/planner/planner.h"
 #include "runtime/checkpoints/checkpoint.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "runtime/checkpoints/huggingface.h"
-#include "runtime/checkpoints/run_folder.h"
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
 #include "runtime/control/launch/stop_on_signal.h"
@@ -40,68 +40,61 @@
 namespace rehearse::runtime {
 namespace {
 
-/// The next step before which the run stops to evaluate or save, or the end of the run.
-std::int64_t next_boundary(const job::Job& job, std::int64_t step) {
-  const job::Train& train = job.train;
-  std::int64_t next = train.steps;
-  // The program's own checkpoints do not stop training, unless each is checked.
-  const bool stops = job.plan.checkpoints.every == 0 || job.run.check_every > 0;
-  const std::int64_t save_every = stops ? train.save_every : 0;
-  for (const std::int64_t every : {train.eval_every, save_every, job.run.check_every})
-    if (every > 0) next = std::min(next, (step / every + 1) * every);
-  return next;
-}
+/// What train() has made ready before the first step. It outlives the Trainer.
+struct Ready {
+  const job::Job& job;
+  const TrainOptions& options;
+  const RunStart& start;
+  const NodeStore& store;
+  const EvaluationData& data;
+  Control& control;
+  const StopOnSignal& stop;
+  OpNames& described;  // the names of the ops that run
+};
 
 class Trainer {
  public:
-  Trainer(const job::Job& job, const TrainOptions& options, std::shared_ptr<const LinkedPlan> plan,
-          int placements, const RunStart& start, const NodeStore& store, const EvaluationData& data,
-          Control& control, const StopOnSignal& stop, OpNames& described)
-      : job_(job),
-        options_(options),
-        start_(start),
-        store_(store),
-        control_(control),
-        stop_(stop),
-        described_(described),
-        device_(make_device(job.run.device, control.environment().rank, &control)),
-        network_(control, {.transport = job.run.transport}),
-        trace_(options.trace, job.model, options.sink, control),
-        faults_(options.faults == nullptr
+  Trainer(const Ready& in, std::shared_ptr<const LinkedPlan> plan, int placements)
+      : ready_(in),
+        device_(make_device(in.job.run.device, in.control.environment().rank, &in.control)),
+        network_(in.control, {.transport = in.job.run.transport}),
+        trace_(in.options.trace, in.job.model, in.options.sink, in.control),
+        faults_(in.options.faults == nullptr
                     ? nullptr
-                    : std::make_unique<FaultInjector>(*options.faults, place_of(job, rank()),
-                                                      job.train.out)),
-        parts_{data.own,
+                    : std::make_unique<FaultInjector>(*in.options.faults, place_of(in.job, rank()),
+                                                      in.job.train.out)),
+        parts_{in.data.own,
                network_,
-               control,
+               in.control,
                *device_,
-               job.plan.placement.rank_to_device,
+               in.job.plan.placement.rank_to_device,
                traced() ? &trace_ : nullptr,
                faults_.get()},
         current_(std::make_unique<PlacedPlan>(std::move(plan), placements, parts_)),
-        progress_(job, current_->plan->linked, data.own, control, options.quiet),
-        evaluation_(job, data, control, progress_),
-        checker_(job, control),
-        between_(network_.communicator("files of checkpoints", all_ranks(control))),
-        files_(control.lane("checkpoint")),
-        saver_(job, store, *between_, files_, progress_, faults_.get()) {
+        progress_(in.job, current_->plan->linked, in.data.own, in.control, in.options.quiet),
+        evaluation_(in.job, in.data, in.control, progress_),
+        checker_(in.job, in.control),
+        between_(network_.communicator("files of checkpoints", all_ranks(in.control))),
+        files_(in.control.lane("checkpoint")),
+        saver_(in.job, in.store, *between_, files_, progress_, faults_.get()) {
     saver_.use(*current_);
-    for (const std::string& sentence : about_device(job, *device_, current_->executor))
+    for (const std::string& sentence : about_device(in.job, *device_, current_->executor))
       progress_.say(sentence);
-    if (faults_ != nullptr) faults_->on_node_death([this] { lose_node(job_, store_, control_); });
+    if (faults_ != nullptr)
+      faults_->on_node_death([this] { lose_node(ready_.job, ready_.store, ready_.control); });
   }
 
   TrainSummary run() {
-    const job::Train& train = job_.train;
+    const job::Train& train = ready_.job.train;
     TrainSummary summary;
     std::int64_t step = begin();
-    control_.start_at(step, current_->executor.role().free_running);
+    ready_.control.start_at(step, current_->executor.role().free_running);
     prepare_folder(step);
     check(step);
     keep_stamps();
-    if (options_.began && control_.environment().rank == 0) options_.began(step);
+    if (ready_.options.began && ready_.control.environment().rank == 0) ready_.options.began(step);
     summary.first_step = observed_from_ = step;
-    if (start_.within) summary.checkpoint = start_.checkpoint;
+    if (ready_.start.within) summary.checkpoint = ready_.start.checkpoint;
     bool ended = step >= train.steps;
     while (!ended) {
       const std::int64_t boundary = next_stop(step);
@@ -109,21 +102,22 @@ class Trainer {
       progress_.drain(end);
       ended = end < boundary || end >= train.steps;
       step = end;
-      if (at(job_.run.check_every, step) || at(train.save_every, step) || ended) check(step);
+      if (at(ready_.job.run.check_every, step) || at(train.save_every, step) || ended) check(step);
       if (at(train.eval_every, step) || (ended && end == train.steps)) evaluate(step, summary);
       // A resumed run that has not run a step yet still has the checkpoint it was resumed from.
-      const bool moved = step > summary.first_step || !start_.within;
+      const bool moved = step > summary.first_step || !ready_.start.within;
       if ((at(train.save_every, step) || ended) && moved) saver_.save(step, ended, summary);
     }
     if (leads_node() && !train.out.empty()) {
       std::error_code ignored;  // with what nodes have left here that are not in the run any more
-      std::filesystem::remove_all(store_.root(), ignored);
+      std::filesystem::remove_all(ready_.store.root(), ignored);
     }
     summary.end_step = step;
-    if (faults_ != nullptr && step >= train.steps) tell_not_struck(*faults_, job_, step, control_);
+    if (faults_ != nullptr && step >= train.steps)
+      tell_not_struck(*faults_, ready_.job, step, ready_.control);
     gather_observed(step, summary);
-    if (control_.last_step()) {
-      summary.signal = stop_.first();
+    if (ready_.control.last_step()) {
+      summary.signal = ready_.stop.first();
       summary.drained = step < train.steps && asked_to_drain();
     }
     add_trace();
@@ -137,45 +131,48 @@ class Trainer {
   }
 
  private:
-  Id rank() const { return static_cast<Id>(control_.environment().rank); }
-  bool leads_node() const { return store_.used() && store_.leader_of(rank()) == rank(); }
+  Id rank() const { return static_cast<Id>(ready_.control.environment().rank); }
+  bool leads_node() const {
+    return ready_.store.used() && ready_.store.leader_of(rank()) == rank();
+  }
   static std::vector<Id> all_ranks(const Control& control) {
     std::vector<Id> ranks(static_cast<std::size_t>(control.environment().world_size));
     std::iota(ranks.begin(), ranks.end(), Id{0});
     return ranks;
   }
-  bool traced() const { return !options_.trace.empty() || options_.sink != nullptr; }
+  bool traced() const { return !ready_.options.trace.empty() || ready_.options.sink != nullptr; }
   static bool at(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
 
   /// Fills the state from the seed, a checkpoint or imported weights. Returns the first step.
   std::int64_t begin() {
     std::int64_t step = 0;
     Executor& executor = current_->executor;
-    for (const PassedOver& one : start_.passed) progress_.say(describe(one));
+    for (const PassedOver& one : ready_.start.passed) progress_.say(describe(one));
     files_.enter(LaneState::communicating, 0, none);
     const auto alive = [&] { files_.pulse(); };
-    if (start_.held.newest) collect(store_, start_.held, control_, *between_, files_);
+    if (ready_.start.held.newest)
+      collect(ready_.store, ready_.start.held, ready_.control, *between_, files_);
     const auto load = [&] {
-      if (faults_ != nullptr && start_.within)
-        faults_->recovering(read_manifest(start_.checkpoint).step);
-      const double slow = faults_ ? faults_->disk_slowdown(!start_.held.newest) : 1;
-      step = load_checkpoint(start_.checkpoint, current_->context, executor,
-                             {.without = job_.recovery.without,
+      if (faults_ != nullptr && ready_.start.within)
+        faults_->recovering(read_manifest(ready_.start.checkpoint).step);
+      const double slow = faults_ ? faults_->disk_slowdown(!ready_.start.held.newest) : 1;
+      step = load_checkpoint(ready_.start.checkpoint, current_->context, executor,
+                             {.without = ready_.job.recovery.without,
                               .slowdown = slow,
                               .tell = [&](const std::string& text) { progress_.say(text); },
                               .alive = alive});
     };
     const auto fill = [&] {
-      if (!start_.checkpoint.empty()) {
+      if (!ready_.start.checkpoint.empty()) {
         executor.clear();  // drawing weights that the checkpoint has would take time
-        reading_checkpoint(start_.checkpoint, load, alive);
+        reading_checkpoint(ready_.start.checkpoint, load, alive);
         return;
       }
       executor.initialise(alive);
-      if (!options_.import_weights.empty())
-        import_weights(options_.import_weights, current_->context, executor, alive);
+      if (!ready_.options.import_weights.empty())
+        import_weights(ready_.options.import_weights, current_->context, executor, alive);
     };
-    together(control_, "state to begin with", fill, &files_);
+    together(ready_.control, "state to begin with", fill, &files_);
     files_.become(LaneState::idle);
     return step;
   }
@@ -183,13 +180,14 @@ class Trainer {
   /// Makes train.out ready for writing. Comes after every check that may refuse the job, so that a
   /// refused run changes nothing there.
   void prepare_folder(std::int64_t step) {
-    const std::string& folder = job_.train.out;
-    together(control_, "begin of the run", [&] {
-      if (leads_node()) rewind_node(store_.folder_of(rank()), start_.within ? step : -1);
+    const std::string& folder = ready_.job.train.out;
+    together(ready_.control, "begin of the run", [&] {
+      if (leads_node())
+        rewind_node(ready_.store.folder_of(rank()), ready_.start.within ? step : -1);
       if (folder.empty() || rank() != 0) return;
-      if (start_.within)
-        rewind_run(folder, step, job_.run.check_every > 0);
-      else if (options_.overwrite)
+      if (ready_.start.within)
+        rewind_run(folder, step, ready_.job.run.check_every > 0);
+      else if (ready_.options.overwrite)
         remove_run(folder);
       progress_.open(folder);
     });
@@ -197,16 +195,16 @@ class Trainer {
 
   /// Compares what replicas hold, before anything of it is saved.
   void check(std::int64_t step) {
-    if (job_.run.check_every == 0) return;
+    if (ready_.job.run.check_every == 0) return;
     checker_.check(step, *current_);
     progress_.checked(step);
   }
 
   /// The next step before which the run stops to evaluate, to save or to ask the policy.
   std::int64_t next_stop(std::int64_t step) const {
-    std::int64_t next = next_boundary(job_, step);
-    if (options_.policy == nullptr) return next;
-    if (const auto due = options_.policy->next(step + 1, current_->number))
+    std::int64_t next = next_boundary(ready_.job, step);
+    if (ready_.options.policy == nullptr) return next;
+    if (const auto due = ready_.options.policy->next(step + 1, current_->number))
       next = std::min(next, *due);
     return next;
   }
@@ -214,17 +212,18 @@ class Trainer {
   /// Asks the policy if it is due, and changes the plan if the policy wants another. False: the run
   /// ends before this step.
   bool replan(std::int64_t step, TrainSummary& summary) {
-    if (options_.policy == nullptr || options_.policy->next(step, current_->number) != step)
+    if (ready_.options.policy == nullptr ||
+        ready_.options.policy->next(step, current_->number) != step)
       return true;
     const std::int64_t steps = step - asked_step_;
     const double busy = current_->executor.compute_seconds() - asked_busy_;
     gather_observed(step, summary);
     const std::optional<plan::Plan> plan =
-        consult(*options_.policy, *current_,
+        consult(*ready_.options.policy, *current_,
                 {.step = step,
                  .step_times = progress_.times_since(asked_step_),
                  .variances = summary.variances},
-                steps > 0 ? busy / static_cast<double>(steps) : -1, control_);
+                steps > 0 ? busy / static_cast<double>(steps) : -1, ready_.control);
     asked_step_ = step, asked_busy_ = current_->executor.compute_seconds();
     return !plan || place(*plan, step, summary);
   }
@@ -241,14 +240,14 @@ class Trainer {
   }
 
   bool place(const plan::Plan& plan, std::int64_t step, TrainSummary& summary) {
-    const auto next = std::make_shared<const LinkedPlan>(job_, plan, parts_.devices);
-    control_.agree("program", hash_text(hash_of(next->linked.program)));
+    const auto next = std::make_shared<const LinkedPlan>(ready_.job, plan, parts_.devices);
+    ready_.control.agree("program", hash_text(hash_of(next->linked.program)));
     add_trace();
     auto placed = std::make_unique<PlacedPlan>(next, current_->number + 1, parts_);
-    described_.set(nullptr);
+    ready_.described.set(nullptr);
     const MigrationRun migration = migrate_state(*current_, *placed, step, parts_);
     if (!migration.ran) return false;
-    described_.set(next);
+    ready_.described.set(next);
     sent_before_ += current_->executor.bytes_sent() + migration.sent_by_rank;
     current_ = std::move(placed);
     asked_busy_ = 0;
@@ -279,8 +278,8 @@ class Trainer {
     // The ranks that are not free-running count the run's steps; take the end from the first of
     // them.
     const std::vector<std::string> ends =
-        control_.gather(fmt::format("end of the run from step {}", step),
-                        free ? std::string() : std::to_string(end));
+        ready_.control.gather(fmt::format("end of the run from step {}", step),
+                              free ? std::string() : std::to_string(end));
     for (const std::string& one : ends)
       if (!one.empty()) return std::stoll(one);
     return end;
@@ -288,15 +287,15 @@ class Trainer {
 
   void mind_slow_ranks() {
     if (const auto why = progress_.eviction()) {
-      if (options_.evicted) options_.evicted();
+      if (ready_.options.evicted) ready_.options.evicted();
       throw BackendError(*why);
     }
     const auto slow = progress_.overloaded();
     if (!slow) return;
-    const std::string why =
-        fmt::format("rank {}: {}", slow->rank, slowness(slow->factor, job_.recovery.slow_factor));
+    const std::string why = fmt::format("rank {}: {}", slow->rank,
+                                        slowness(slow->factor, ready_.job.recovery.slow_factor));
     if (const auto shares = balanced_shares(*slow, *current_))
-      options_.unbalanced(why, *shares);
+      ready_.options.unbalanced(why, *shares);
     else
       progress_.say(why + "; other shares would not make steps shorter");
   }
@@ -309,14 +308,15 @@ class Trainer {
 
   /// Whether the launcher has asked any rank to drain: its signal may reach another one too late.
   bool asked_to_drain() {
-    const auto all = control_.gather("drained", StopOnSignal::drained() ? "yes" : "no");
+    const auto all = ready_.control.gather("drained", StopOnSignal::drained() ? "yes" : "no");
     return std::ranges::count(all, "yes") > 0;
   }
 
   /// Traces the first steps under the current plan.
   void keep_stamps() {
     if (traced())
-      current_->executor.keep_stamps(current_->executor.role().ops.size() * options_.trace_steps);
+      current_->executor.keep_stamps(current_->executor.role().ops.size() *
+                                     ready_.options.trace_steps);
   }
   void add_trace() {
     if (traced())
@@ -324,13 +324,7 @@ class Trainer {
                  current_->number == 0 ? "" : fmt::format("plan {}", current_->number + 1));
   }
 
-  const job::Job& job_;
-  const TrainOptions& options_;
-  const RunStart& start_;
-  const NodeStore& store_;
-  Control& control_;
-  const StopOnSignal& stop_;
-  OpNames& described_;
+  Ready ready_;
   std::unique_ptr<Device> device_;
   Network network_;
   TraceFile trace_;
@@ -353,12 +347,7 @@ class Trainer {
 
 TrainSummary train(const job::Job& job, const Environment& environment,
                    const TrainOptions& options) {
-  if (environment.world_size != job.plan.mesh.world_size())
-    throw InputError(fmt::format(
-        "the job's mesh needs {} ranks (pp {} x dp {} x cp {} x tp {} + {} servers), {} were "
-        "started",
-        job.plan.mesh.world_size(), job.plan.mesh.pp, job.plan.mesh.dp, job.plan.mesh.cp,
-        job.plan.mesh.tp, job.plan.mesh.servers, environment.world_size));
+  check_ranks(job, environment);
   set_threads(job, environment);
   plan::Plan first = job.plan;
   int placements = 0;
@@ -388,7 +377,8 @@ TrainSummary train(const job::Job& job, const Environment& environment,
       }
     control.agree("program", hash_text(hash_of(plan->linked.program)));
     TrainSummary summary =
-        Trainer(job, options, plan, placements, start, store, data, control, stop, described).run();
+        Trainer({job, options, start, store, data, control, stop, described}, plan, placements)
+            .run();
     control.finish();
     return summary;
   } catch (const std::exception& error) {

@@ -16,7 +16,7 @@
 #include "study/calibration/validation.h"
 #include "study/load.h"
 #include "study/planning/decision.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 namespace {

@@ -1,7 +1,7 @@
 // What a trace of PyTorch's profiler shows: the host's seconds for a kernel, the gap between
 // kernels on the device, and, where shapes were recorded, how fast the device computes products.
 // Gaps are measured as they are. Efficiencies are fitted to the seconds of the products, which
-// engine/costs/device_time.h predicts.
+// engine/costs/device/device_time.h predicts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "engine/base/numbers/limits.h"
 #include "engine/base/units.h"
 #include "engine/calibration/torch_trace.h"
-#include "engine/costs/device_time.h"
+#include "engine/costs/device/device_time.h"
 #include "engine/software/software.h"
 #include "study/calibration/calibration.h"
 #include "study/calibration/calibration_files.h"

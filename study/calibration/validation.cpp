@@ -12,7 +12,7 @@
 #include "engine/base/names.h"
 #include "engine/base/numbers/median.h"
 #include "engine/base/units.h"
-#include "engine/costs/ping_pong.h"
+#include "engine/costs/network/ping_pong.h"
 #include "engine/planner/memory/linked_program.h"
 #include "study/load.h"
 #include "study/parts/collective_study.h"

@@ -10,8 +10,8 @@
 
 #include "engine/base/files/csv.h"
 #include "study/calibration/interval.h"
-#include "study/explain.h"
-#include "study/study.h"
+#include "study/prediction/explain.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 

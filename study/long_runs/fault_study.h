@@ -9,7 +9,7 @@
 #include "engine/execution/dry_run/fault_run.h"
 #include "engine/faults/event.h"
 #include "engine/job/job.h"
-#include "study/runs.h"
+#include "study/prediction/runs.h"
 
 namespace rehearse::study {
 

@@ -14,7 +14,7 @@
 #include "engine/goodput/summary.h"
 #include "engine/job/job.h"
 #include "study/load.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 

@@ -13,7 +13,7 @@
 #include "engine/execution/dry_run/dry_run.h"
 #include "engine/methods/lowering/secure_round.h"
 #include "engine/methods/lowering/secure_sum.h"
-#include "study/runs.h"
+#include "study/prediction/runs.h"
 #ifdef REHEARSE_HAS_SIM
 #include "sim/executor.h"
 #include "sim/processes.h"

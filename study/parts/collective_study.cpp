@@ -11,10 +11,10 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/collectives/schedule.h"
-#include "engine/costs/collective_prices.h"
 #include "engine/costs/costs.h"
-#include "engine/costs/in_network.h"
-#include "engine/costs/library_collective.h"
+#include "engine/costs/network/collective_prices.h"
+#include "engine/costs/network/in_network.h"
+#include "engine/costs/network/library_collective.h"
 #include "engine/software/software.h"
 
 namespace rehearse::study {

@@ -15,10 +15,10 @@
 #include "engine/job/plan_file.h"
 #include "engine/methods/strategy.h"
 #include "engine/plan/fields.h"
-#include "study/device_work.h"
 #include "study/load.h"
 #include "study/planning/fewer_devices.h"
 #include "study/planning/rescore.h"
+#include "study/prediction/device_work.h"
 #include "study/progress.h"
 
 namespace rehearse::study {

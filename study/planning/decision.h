@@ -7,8 +7,8 @@
 
 #include "engine/job/job.h"
 #include "engine/planner/planner.h"
+#include "study/prediction/study.h"
 #include "study/progress.h"
-#include "study/study.h"
 
 namespace rehearse::study {
 

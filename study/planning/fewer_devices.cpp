@@ -10,7 +10,7 @@
 #include "engine/base/units.h"
 #include "engine/cluster/price.h"
 #include "engine/planner/exchange/sparsity.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/job/job.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "study/load.h"
-#include "study/study.h"
+#include "study/prediction/study.h"
 
 namespace rehearse::study {
 

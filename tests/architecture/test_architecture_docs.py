@@ -16,8 +16,8 @@ FOLDERS = [*ROOMS, "engine", "runtime", "tests"]
 ARCHITECTURE, GLOSSARY = ROOT / "docs/architecture.md", ROOT / "docs/glossary.md"
 # Files that a run writes, and the source file that names each.
 WRITTEN = {
-    "metrics.jsonl": "runtime/checkpoints/run_folder.cpp",
-    "manifest.json": "runtime/checkpoints/manifest.h",
+    "metrics.jsonl": "runtime/checkpoints/files/run_folder.cpp",
+    "manifest.json": "runtime/checkpoints/files/manifest.h",
     "plan.toml": "cli/training/after_warm_up.cpp",
 }
 SUFFIXES = r"\.(?:h|cuh|cpp|cu|py|md|toml|txt|program)$"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "study/study.h"
+#include "study/prediction/study.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

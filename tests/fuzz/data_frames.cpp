@@ -8,7 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "runtime/checkpoints/node_store.h"
+#include "runtime/checkpoints/files/node_store.h"
 #include "runtime/communication/data_frame.h"
 #include "runtime/control/net/socket.h"
 #include "runtime/kernels/sparsify.h"

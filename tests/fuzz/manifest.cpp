@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <span>
 
-#include "runtime/checkpoints/checkpoint_reader.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/checkpoint_reader.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

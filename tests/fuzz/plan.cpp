@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/fnv.h"
-#include "engine/cluster/platform.h"
+#include "engine/cluster/platform/platform.h"
 #include "engine/job/identity.h"
 #include "engine/job/plan_file.h"
 #include "tests/fuzz/targets.h"

@@ -1,6 +1,6 @@
 // Fuzz target for platform files: loads the cluster, finds its paths, and simulates a small job on
 // it.
-#include "engine/cluster/platform.h"
+#include "engine/cluster/platform/platform.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/fnv.h"
-#include "engine/cluster/platform.h"
+#include "engine/cluster/platform/platform.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/cluster/platform.h"
+#include "engine/cluster/platform/platform.h"
 #include "engine/costs/costs.h"
 #include "engine/execution/dry_run/dry_run.h"
 #include "engine/link/workspace.h"

@@ -1,8 +1,8 @@
 // Fuzz target for safetensors files: opens a file, reads every tensor, and takes the file for what
 // has changed of a part of a checkpoint.
-#include "runtime/checkpoints/safetensors.h"
+#include "runtime/checkpoints/files/safetensors.h"
 
-#include "runtime/checkpoints/increment.h"
+#include "runtime/checkpoints/files/increment.h"
 #include "tests/fuzz/targets.h"
 
 namespace rehearse::fuzz {

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "runtime/checkpoints/checkpoint_reader.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/checkpoint_reader.h"
+#include "runtime/checkpoints/files/run_folder.h"
 
 namespace rehearse::runtime {
 namespace {

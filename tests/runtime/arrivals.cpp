@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "runtime/checkpoints/checkpoint.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "tests/runtime/apart.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/training.h"

@@ -12,7 +12,7 @@
 
 #include "engine/methods/strategy.h"
 #include "models/block.h"
-#include "runtime/checkpoints/checkpoint_reader.h"
+#include "runtime/checkpoints/files/checkpoint_reader.h"
 #include "runtime/execution/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
 #include "runtime/training/evaluation.h"

@@ -15,7 +15,7 @@
 #include "engine/link/workspace.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 #include "sim/run_seeds.h"
 
 namespace rehearse::sim {

@@ -12,7 +12,7 @@
 #include "engine/cluster/cluster.h"
 #include "engine/cluster/disturbance.h"
 #include "engine/costs/costs.h"
-#include "engine/costs/host_lane.h"
+#include "engine/costs/device/host_lane.h"
 #include "engine/execution/dry_run/dry_run.h"
 #include "engine/execution/trace/trace.h"
 #include "engine/link/link.h"

@@ -1,7 +1,7 @@
 // Replica: a data-parallel replica is a unit of failure. The others form a new quorum and go on
 // without its samples. It starts anew, heals from a peer and joins between two steps (torchft).
 // Only when no replica is left, all start anew from the newest checkpoint.
-#include "engine/goodput/policy.h"
+#include "engine/goodput/recovery_policy.h"
 
 namespace rehearse::goodput {
 namespace {

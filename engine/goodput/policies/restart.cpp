@@ -1,6 +1,6 @@
 // Restart: all processes end, spare nodes take the place of dead ones, and the job starts anew from
 // its newest checkpoint. Without spare nodes it waits. This is what schedulers and torchrun do.
-#include "engine/goodput/policy.h"
+#include "engine/goodput/recovery_policy.h"
 
 namespace rehearse::goodput {
 namespace {

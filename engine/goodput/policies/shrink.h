@@ -1,7 +1,7 @@
 // What `shrink` and `grow` have in common: the run goes on with as many replicas as the nodes
 // allow, and keeps its global batch.
 #pragma once
-#include "engine/goodput/policy.h"
+#include "engine/goodput/recovery_policy.h"
 
 namespace rehearse::goodput {
 

@@ -1,7 +1,7 @@
 // Spare: nodes stand by with their processes started. One takes the role of a dead node, with the
 // state of a surviving replica where there is one, else with that of the newest checkpoint. The
 // other processes keep running (warm standby of ByteRobust, arXiv 2509.16293; TorchPass).
-#include "engine/goodput/policy.h"
+#include "engine/goodput/recovery_policy.h"
 
 namespace rehearse::goodput {
 namespace {

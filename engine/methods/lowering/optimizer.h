@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "engine/methods/lowering/buckets.h"
+#include "engine/methods/lowering/exchange/buckets.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"

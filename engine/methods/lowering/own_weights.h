@@ -8,7 +8,7 @@
 #pragma once
 #include <vector>
 
-#include "engine/methods/lowering/replicated.h"
+#include "engine/methods/lowering/exchange/replicated.h"
 
 namespace rehearse::methods {
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "engine/base/numbers/divisors.h"
-#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/exchange/gradient_sync.h"
 #include "engine/tensors/tensor_map.h"
 
 namespace rehearse::methods {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/methods/lowering/stage.h"
+#include "engine/methods/lowering/stage/stage.h"
 
 namespace rehearse::methods {
 

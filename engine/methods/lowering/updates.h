@@ -1,7 +1,7 @@
 // Steps from gradients to new weights that gradient syncs share: sums over tensor ranks and tied
 // copies, the global norm, updates, and the gathering of sharded weights.
 #pragma once
-#include "engine/methods/lowering/stage.h"
+#include "engine/methods/lowering/stage/stage.h"
 
 namespace rehearse::methods {
 

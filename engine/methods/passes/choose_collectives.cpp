@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "engine/base/errors.h"
-#include "engine/costs/collective_prices.h"
+#include "engine/costs/network/collective_prices.h"
 #include "engine/methods/passes/passes.h"
 
 namespace rehearse::methods {

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "engine/cluster/cluster.h"
-#include "engine/costs/collective_prices.h"
+#include "engine/costs/network/collective_prices.h"
 #include "engine/methods/lowering/lowered_program.h"
 #include "engine/plan/plan.h"
 #include "engine/program/program.h"

@@ -4,7 +4,7 @@
 // these choices; this file only says what a plan means.
 #include <fmt/format.h>
 
-#include "engine/methods/lowering/stage.h"
+#include "engine/methods/lowering/stage/stage.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

@@ -27,8 +27,8 @@
 
 #include "engine/base/names.h"
 #include "engine/base/numbers/divisors.h"
-#include "engine/methods/lowering/partitions.h"
-#include "engine/methods/lowering/replicated.h"
+#include "engine/methods/lowering/exchange/partitions.h"
+#include "engine/methods/lowering/exchange/replicated.h"
 #include "engine/methods/lowering/served.h"
 #include "engine/methods/lowering/updates.h"
 #include "engine/methods/strategy.h"

@@ -3,7 +3,7 @@
 // (lowering/fused.cpp). Defaults are those of horovod/horovod at 2626dc8: buffers of 128 MiB, a
 // cycle of 1 ms, a cache of 1024 tensors. HOROVOD_HIERARCHICAL_ALLREDUCE is method.collective =
 // "hierarchical".
-#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/exchange/gradient_sync.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

@@ -4,7 +4,7 @@
 // so no all-reduce runs beside backward. Each step ends on all ranks before the next one begins.
 // Its RING is method.collective = "ring"; its AUTO, which takes NCCL, is "automatic". A rank that
 // dies ends the run, which is started again from a checkpoint: recovery.policy = "restart".
-#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/exchange/gradient_sync.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

@@ -1,7 +1,7 @@
 // 1-bit Adam (Tang et al., ICML 2021): data parallelism by Adam whose first moment, once the second
 // one has been frozen, is summed as signs (lowering/onebit_adam.cpp). Defaults are those of
 // DeepSpeed's onebit/adam.py: 100,000 steps of Adam before.
-#include "engine/methods/lowering/quantised.h"
+#include "engine/methods/lowering/exchange/quantised.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

@@ -13,7 +13,7 @@
 // - ps-async (Dean et al., NeurIPS 2012): the server applies each gradient when it arrives and
 //   replies with the newest weights. Each gradient is divided by the global batch, so the updates
 //   of one step together move as far as one synchronous update.
-#include "engine/methods/lowering/replicated.h"
+#include "engine/methods/lowering/exchange/replicated.h"
 #include "engine/methods/lowering/served.h"
 #include "engine/methods/strategy.h"
 

@@ -11,7 +11,7 @@
 // The update of step t writes version t; the passes of step t + 1 all read version t - 1.
 #include <fmt/format.h>
 
-#include "engine/methods/lowering/replicated.h"
+#include "engine/methods/lowering/exchange/replicated.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

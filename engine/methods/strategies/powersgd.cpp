@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/refusal.h"
-#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/exchange/gradient_sync.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

@@ -9,10 +9,10 @@
 //               1-bit Adam (onebit_adam.cpp) has the root mean square.
 //   signsgd-majority  1 bit: ranks vote with the signs of their gradients, and the gradient of an
 //               entry is the sign of most of them (Bernstein et al., ICLR 2019). No error feedback.
-#include "engine/methods/lowering/quantised.h"
+#include "engine/methods/lowering/exchange/quantised.h"
 
 #include "engine/base/refusal.h"
-#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/exchange/gradient_sync.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

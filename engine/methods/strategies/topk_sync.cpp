@@ -2,7 +2,7 @@
 // parallelism that sends the k largest entries of (gradient + residual), by default 10%. With error
 // feedback: entries that are not sent stay in the residual. It is the adaptive method's sparse
 // exchange with one density for all layers.
-#include "engine/methods/lowering/stage.h"
+#include "engine/methods/lowering/stage/stage.h"
 #include "engine/methods/strategy.h"
 
 namespace rehearse::methods {

@@ -6,7 +6,7 @@
 
 #include "engine/costs/costs.h"
 #include "engine/link/link.h"
-#include "engine/methods/lowering/partitions.h"
+#include "engine/methods/lowering/exchange/partitions.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/exchange/fusion.h"
 

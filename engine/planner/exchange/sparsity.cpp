@@ -14,7 +14,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/costs/costs.h"
-#include "engine/costs/local_prices.h"
+#include "engine/costs/device/local_prices.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/program/packets.h"
 

@@ -1,7 +1,7 @@
 #include "engine/planner/memory/linked_program.h"
 
 #include "engine/link/workspace.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 
 namespace rehearse::planner {
 

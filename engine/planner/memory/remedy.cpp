@@ -9,7 +9,7 @@
 #include "engine/link/workspace.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 #include "engine/planner/search/bounds.h"
 
 namespace rehearse::planner {

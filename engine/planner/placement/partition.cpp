@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/link/workspace.h"
-#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/exchange/gradient_sync.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/placement/rank_grid.h"
 

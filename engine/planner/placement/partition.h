@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/cluster/cluster.h"
-#include "engine/costs/local_prices.h"
+#include "engine/costs/device/local_prices.h"
 #include "engine/costs/profile.h"
 #include "engine/methods/pass_order.h"
 #include "engine/model/model.h"

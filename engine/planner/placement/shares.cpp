@@ -12,7 +12,7 @@
 
 #include "engine/costs/costs.h"
 #include "engine/link/link.h"
-#include "engine/methods/lowering/stage.h"
+#include "engine/methods/lowering/stage/stage.h"
 #include "engine/methods/strategy.h"
 #include "engine/tensors/tensor_map.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <set>
 
-#include "engine/costs/contention.h"
+#include "engine/costs/network/contention.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/placement/rank_grid.h"
 

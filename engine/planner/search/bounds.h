@@ -37,8 +37,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/costs/collective_prices.h"
-#include "engine/costs/local_prices.h"
+#include "engine/costs/device/local_prices.h"
+#include "engine/costs/network/collective_prices.h"
 #include "engine/costs/profile.h"
 #include "engine/plan/plan.h"
 #include "engine/planner/search/evaluator.h"

@@ -12,10 +12,10 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers/divisors.h"
-#include "engine/costs/local_prices.h"
+#include "engine/costs/device/local_prices.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 #include "engine/planner/placement/shares.h"
 
 namespace rehearse::planner {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/costs/host_lane.h"
+#include "engine/costs/device/host_lane.h"
 #include "engine/execution/dry_run/fold.h"
 #include "engine/link/rendezvous.h"
 #include "engine/link/workspace.h"

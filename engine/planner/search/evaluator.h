@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "engine/cluster/cluster.h"
-#include "engine/costs/collective_prices.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/network/collective_prices.h"
 #include "engine/costs/profile.h"
 #include "engine/link/link.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 
 namespace rehearse::planner {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/cluster/disturbance.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 
 namespace rehearse::planner {
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "engine/cluster/platform.h"
+#include "engine/cluster/platform/platform.h"
 #include "tests/engine/cluster/path_names.h"
 #include "tests/message_of.h"
 

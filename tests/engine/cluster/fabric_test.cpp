@@ -1,6 +1,6 @@
 // Networks between nodes: what can cross the middle of each (docs/platforms.md), by the largest
 // flow through the graph; groups of nodes; keys of a fabric that a job replaces.
-#include "engine/cluster/fabric.h"
+#include "engine/cluster/platform/fabric.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cluster/platform.h"
+#include "engine/cluster/platform/platform.h"
 #include "engine/job/job.h"
 #include "tests/engine/cluster/path_names.h"
 #include "tests/message_of.h"

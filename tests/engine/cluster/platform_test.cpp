@@ -1,6 +1,6 @@
 // Platform files: what the shipped ones say, what shapes of clusters are made of their keys, and
 // the error message of every wrong file.
-#include "engine/cluster/platform.h"
+#include "engine/cluster/platform/platform.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // Which passes run beside collectives, for methods whose collectives overlap and for those whose do
 // not, and what passes lose to them.
-#include "engine/costs/beside.h"
+#include "engine/costs/device/beside.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

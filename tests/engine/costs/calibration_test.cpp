@@ -7,7 +7,7 @@
 
 #include "engine/base/files/csv.h"
 #include "engine/base/files/data_dir.h"
-#include "engine/costs/host_lane.h"
+#include "engine/costs/device/host_lane.h"
 #include "engine/execution/dry_run/dry_run.h"
 #include "engine/execution/measure/metrics.h"
 #include "engine/job/job.h"

@@ -1,6 +1,6 @@
 // Seconds of single kernels: products in waves of tiles against a second implementation of the
 // formula in device_time.h, and the other kinds against closed forms.
-#include "engine/costs/device_time.h"
+#include "engine/costs/device/device_time.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The host's lane against closed forms. On the test cluster a kernel takes 1 us, so a device takes
 // as many microseconds as it launches kernels, and the host f or b times as many.
-#include "engine/costs/host_lane.h"
+#include "engine/costs/device/host_lane.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Sums made by switches: closed forms on small trees, each link carries the tensor once, groups
 // that share a switch share its links and its arithmetic, and switches that do not add are named.
 // Rings on a torus: closed form.
-#include "engine/costs/in_network.h"
+#include "engine/costs/network/in_network.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,9 +10,9 @@
 #include <fstream>
 #include <numeric>
 
-#include "engine/costs/collective_prices.h"
-#include "engine/costs/contention.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/network/collective_prices.h"
+#include "engine/costs/network/contention.h"
 #include "tests/message_of.h"
 
 namespace rehearse::costs {

@@ -1,6 +1,6 @@
 // Tests collectives that the communication library runs itself: closed forms of ring, tree and
 // NVLS on hand-made clusters, equal shares of every NIC, and the library's choice.
-#include "engine/costs/library_collective.h"
+#include "engine/costs/network/library_collective.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <map>
 #include <numeric>
 
-#include "engine/costs/collective_prices.h"
-#include "engine/costs/contention.h"
 #include "engine/costs/costs.h"
+#include "engine/costs/network/collective_prices.h"
+#include "engine/costs/network/contention.h"
 #include "tests/message_of.h"
 
 namespace rehearse::costs {

@@ -1,5 +1,5 @@
 // The profiler's rounds of pairs and its estimator, against values worked out by hand.
-#include "engine/costs/ping_pong.h"
+#include "engine/costs/network/ping_pong.h"
 
 #include <gtest/gtest.h>
 

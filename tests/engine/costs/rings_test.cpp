@@ -1,6 +1,6 @@
 // Rings on machines whose devices are joined by cables: as many as the cables allow, none uses a
 // cable twice, and the time of an all-reduce follows from the cables that leave a device.
-#include "engine/costs/rings.h"
+#include "engine/costs/network/rings.h"
 
 #include <gtest/gtest.h>
 

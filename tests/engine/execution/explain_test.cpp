@@ -10,7 +10,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
-#include "engine/costs/host_lane.h"
+#include "engine/costs/device/host_lane.h"
 #include "tests/engine/rig.h"
 #include "tests/methods.h"
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/costs/host_lane.h"
+#include "engine/costs/device/host_lane.h"
 #include "engine/execution/dry_run/dry_run.h"
 #include "engine/execution/measure/metrics.h"
 #include "tests/engine/rig.h"

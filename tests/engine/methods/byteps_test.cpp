@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "engine/link/link.h"
-#include "engine/methods/lowering/partitions.h"
+#include "engine/methods/lowering/exchange/partitions.h"
 #include "engine/methods/strategy.h"
 #include "tests/engine/rig.h"
 #include "tests/engine/sent_bytes.h"

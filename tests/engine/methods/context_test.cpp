@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/names.h"
-#include "engine/costs/piece.h"
+#include "engine/costs/network/piece.h"
 #include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
 #include "engine/model/launches.h"

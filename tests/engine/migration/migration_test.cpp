@@ -11,7 +11,7 @@
 #include <set>
 
 #include "engine/base/errors.h"
-#include "engine/methods/lowering/stage.h"
+#include "engine/methods/lowering/stage/stage.h"
 #include "engine/methods/passes/passes.h"
 #include "engine/tensors/tensor_parts.h"
 #include "tests/engine/migration/moved.h"

@@ -10,7 +10,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/link/workspace.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 #include "engine/planner/placement/partition.h"
 #include "engine/planner/placement/rank_grid.h"
 #include "tests/engine/rig.h"

@@ -13,7 +13,7 @@
 #include "engine/link/link.h"
 #include "engine/link/workspace.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/memory/fit.h"
+#include "engine/planner/memory/needs.h"
 #include "engine/planner/planner.h"
 #include "engine/planner/search/candidates.h"
 #include "tests/engine/planner/planner_job.h"

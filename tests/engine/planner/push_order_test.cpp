@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/methods/lowering/partitions.h"
+#include "engine/methods/lowering/exchange/partitions.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/exchange/fusion.h"
 #include "engine/planner/search/evaluator.h"

@@ -16,9 +16,9 @@
 #include <fstream>
 
 #include "engine/base/errors.h"
-#include "runtime/checkpoints/checkpoint_reader.h"
-#include "runtime/checkpoints/run_folder.h"
-#include "runtime/checkpoints/safetensors.h"
+#include "runtime/checkpoints/files/checkpoint_reader.h"
+#include "runtime/checkpoints/files/run_folder.h"
+#include "runtime/checkpoints/files/safetensors.h"
 #include "tests/message_of.h"
 #include "tests/runtime/training.h"
 

@@ -14,7 +14,7 @@
 #include "engine/base/files/data_dir.h"
 #include "engine/methods/strategy.h"
 #include "models/block.h"
-#include "runtime/checkpoints/safetensors.h"
+#include "runtime/checkpoints/files/safetensors.h"
 #include "tests/runtime/training.h"
 
 namespace rehearse::runtime {

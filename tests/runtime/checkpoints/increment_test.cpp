@@ -1,7 +1,7 @@
 // Incremental checkpoints: what is read is what was saved, or differs by no more than is said; and
 // every change to one of their files, or to the base's, is refused by name.
 
-#include "runtime/checkpoints/increment.h"
+#include "runtime/checkpoints/files/increment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <limits>
 #include <random>
 
-#include "runtime/checkpoints/checkpoint_reader.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/checkpoint_reader.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "runtime/kernels/floats.h"
 #include "tests/message_of.h"
 #include "tests/runtime/scratch.h"

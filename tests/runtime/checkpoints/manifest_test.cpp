@@ -1,6 +1,6 @@
 // A manifest survives writing and reading, and every change to it is refused.
 
-#include "runtime/checkpoints/manifest.h"
+#include "runtime/checkpoints/files/manifest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

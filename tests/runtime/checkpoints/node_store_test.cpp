@@ -1,5 +1,5 @@
 // Which nodes hold whose parts, and which checkpoint hosts have together.
-#include "runtime/checkpoints/node_store.h"
+#include "runtime/checkpoints/files/node_store.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

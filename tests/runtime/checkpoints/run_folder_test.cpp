@@ -1,6 +1,6 @@
 // A folder holds one run: another run is refused, and a resumed run has every step once.
 
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/run_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

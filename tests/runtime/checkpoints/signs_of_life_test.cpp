@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/checkpoints/checkpoint.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "runtime/checkpoints/huggingface.h"
-#include "runtime/checkpoints/run_folder.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/processes.h"
 

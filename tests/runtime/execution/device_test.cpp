@@ -19,7 +19,7 @@
 
 #include "engine/link/hazards.h"
 #include "engine/methods/strategy.h"
-#include "runtime/execution/lane_runner.h"
+#include "runtime/execution/lanes/lane_runner.h"
 #include "runtime/execution/rank_memory.h"
 #include "tests/methods.h"
 #include "tests/runtime/as_body.h"

@@ -1,7 +1,7 @@
 // Tests lanes as threads: that ops run in the order that waits, lags and shifts require, and that
 // an error in one lane ends the others.
 
-#include "runtime/execution/lane_runner.h"
+#include "runtime/execution/lanes/lane_runner.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include "engine/methods/passes/passes.h"
 #include "engine/methods/strategy.h"
 #include "runtime/checkpoints/checkpoint.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "tests/runtime/conformance.h"
 #include "tests/runtime/training.h"
 

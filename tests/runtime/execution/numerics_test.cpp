@@ -14,7 +14,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/link/link.h"
-#include "engine/methods/lowering/gradient_sync.h"
+#include "engine/methods/lowering/exchange/gradient_sync.h"
 #include "engine/methods/strategy.h"
 #include "engine/tensors/tensor_map.h"
 #include "tests/methods.h"

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "runtime/device/load_device.h"
-#include "runtime/execution/lane_runner.h"
+#include "runtime/execution/lanes/lane_runner.h"
 #include "tests/methods.h"
 #include "tests/runtime/allocations.h"
 #include "tests/runtime/conformance.h"

@@ -1,7 +1,7 @@
 // Tests the order in which ranks issue the ops that meet other ranks, over all methods and their
 // combinations: it is one order for every pair of ranks, and it comes after everything that an op
 // waits for.
-#include "runtime/execution/turnstile.h"
+#include "runtime/execution/lanes/turnstile.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "engine/methods/strategy.h"
-#include "runtime/execution/forward_slice.h"
-#include "runtime/execution/lane_runner.h"
+#include "runtime/execution/lanes/lane_runner.h"
+#include "runtime/execution/operations/forward_slice.h"
 #include "tests/methods.h"
 #include "tests/runtime/conformance.h"
 

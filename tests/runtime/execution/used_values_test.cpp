@@ -12,7 +12,7 @@
 
 #include "engine/methods/strategy.h"
 #include "runtime/device/cpu_device.h"
-#include "runtime/execution/lane_runner.h"
+#include "runtime/execution/lanes/lane_runner.h"
 #include "runtime/execution/rank_memory.h"
 #include "tests/methods.h"
 #include "tests/runtime/conformance.h"

@@ -16,8 +16,8 @@
 #include "engine/base/errors.h"
 #include "engine/base/numbers/median.h"
 #include "engine/methods/strategy.h"
-#include "runtime/checkpoints/manifest.h"
-#include "runtime/checkpoints/run_folder.h"
+#include "runtime/checkpoints/files/manifest.h"
+#include "runtime/checkpoints/files/run_folder.h"
 #include "runtime/training/train.h"
 #include "tests/runtime/training.h"
 

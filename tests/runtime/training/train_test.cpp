@@ -17,9 +17,9 @@
 #include "engine/base/errors.h"
 #include "engine/link/link.h"
 #include "engine/methods/strategy.h"
+#include "runtime/checkpoints/files/run_folder.h"
+#include "runtime/checkpoints/files/safetensors.h"
 #include "runtime/checkpoints/huggingface.h"
-#include "runtime/checkpoints/run_folder.h"
-#include "runtime/checkpoints/safetensors.h"
 #include "tests/runtime/training.h"
 
 namespace rehearse::runtime {

@@ -1,0 +1,32 @@
+// The replicated gradient sync: weights and gradients are whole on every data-parallel rank. A
+// bucket's gradient is all-reduced as soon as the backward of the last micro-batch has completed
+// it, while the rest of backward runs (PyTorch DDP, Li et al., VLDB 2020; Horovod's tensor fusion).
+// PipeDream-2BW and parameter servers override parts of it.
+#pragma once
+#include "engine/methods/lowering/stage/stage.h"
+
+namespace rehearse::methods {
+
+class Replicated : public GradientSync {
+ public:
+  void declare(Stage& stage, Bucket& bucket) const override;
+  program::Ref param(const Stage& stage, Id group, program::Pass pass,
+                     int microbatch) const override;
+  void reduce(Stage& stage, Bucket& bucket, int microbatch, bool last, int shift) const override;
+  void finish(Stage& stage, int shift) const override;
+  int scale_age(const plan::Plan& plan) const override { return weight_age(plan); }
+
+ protected:
+  /// The age at which passes read weights.
+  virtual int weight_age(const plan::Plan&) const { return 1; }
+  /// Versions of the gradient buffers.
+  virtual int grad_versions(const plan::Plan&, const model::ModelSpec&) const { return 1; }
+  /// Whether the workers hold the optimizer state (else servers do).
+  virtual bool owns_optimizer() const { return true; }
+  /// Sums a bucket's gradient over dp.
+  virtual void exchange(Stage& stage, const Bucket& bucket, int shift) const;
+  /// All-reduces a view of a bucket's gradients over dp, in place.
+  static void all_reduce(Stage& stage, Id view, int shift, program::When when = {});
+};
+
+}  // namespace rehearse::methods
