@@ -22,7 +22,6 @@ class Crowding {
            std::span<const Id> rank_to_device)
       : cores_(profile == nullptr ? 0 : cluster.shared_cores()),
         threads_(profile == nullptr ? 1 : std::max(1, profile->threads_per_rank)),
-        then_(profile == nullptr ? 1 : load(std::max(1, profile->ranks))),
         now_(cluster.devices().size(), 1) {
     std::vector<int> on_node(static_cast<std::size_t>(std::max(1, cluster.nodes())));
     for (const Id device : rank_to_device) ++on_node[cluster.devices()[device].node];
@@ -33,8 +32,6 @@ class Crowding {
   /// The seconds of local work, divided by this, are what one of its threads needs on a core of its
   /// own.
   double of_work(Id device) const { return now_[device]; }
-  /// The seconds of a transfer, divided by this, are what the profile measured.
-  double of_transfer(Id device) const { return now_[device] / then_; }
 
  private:
   /// Threads per core when `ranks` ranks run on a host; at least 1.
@@ -42,7 +39,6 @@ class Crowding {
     return cores_ == 0 ? 1 : std::max(1.0, static_cast<double>(ranks) * threads_ / cores_);
   }
   int cores_ = 0, threads_ = 1;   // of a host (0: not shared), of a rank
-  double then_ = 1;               // load when measured
   std::vector<double> now_ = {};  // load now, by device
 };
 

@@ -26,13 +26,12 @@ void keep_common(std::vector<Id>& mine, const std::vector<Id>& other) {
 }  // namespace
 
 GroupExchanges::GroupExchanges(const link::OrderedProgram& linked, const costs::Costs& costs,
-                               const cluster::Cluster& cluster, SharedNetwork& network,
-                               Options options)
+                               const cluster::Cluster& cluster, SharedNetwork& network, bool chunk)
     : linked_(linked),
       costs_(costs),
       cluster_(cluster),
       network_(network),
-      options_(options),
+      chunk_(chunk),
       events_(linked.events.size()),
       holders_(cluster.links().size()) {
   Id base = 0;
@@ -116,10 +115,17 @@ const Exchange* GroupExchanges::schedule(const program::Collective& work,
   if (!added) return found->second;
   auto schedule = costs::schedule_on(cluster_, work.move, algorithm, elements, wire, group.devices,
                                      root, std::move(wiring));
-  found->second = &(options_.chunk || algorithm == program::Algorithm::double_tree
+  found->second = &(chunk_ || algorithm == program::Algorithm::double_tree
                         ? exchanges_.emplace_back(std::move(schedule), size_of(wire))
                         : exchanges_.emplace_back(Exchange::joined(*schedule, size_of(wire))));
   return found->second;
+}
+
+GroupExchange GroupExchanges::transfer(Id group, std::int64_t bytes) {
+  GroupExchange exchange = make_exchange(group, single(static_cast<double>(bytes)));
+  const std::vector<Id>& devices = groups_[group].devices;
+  stretch(exchange, costs_.measured_transfer(devices[0], devices[1], bytes));
+  return exchange;
 }
 
 GroupExchange GroupExchanges::collective_exchange(const program::Collective& work,
@@ -130,13 +136,16 @@ GroupExchange GroupExchanges::collective_exchange(const program::Collective& wor
                                    [&](Id rank) { return linked_.role_of[rank] == work.root; });
   const int root =
       rooted == who.ranks.end() ? work.distance : static_cast<int>(rooted - who.ranks.begin());
-  const double bytes = static_cast<double>(facts.elements * size_of(facts.wire));
+  const std::int64_t size = facts.elements * size_of(facts.wire);
+  const auto bytes = static_cast<double>(size);
+  const auto measured = costs_.measured_collective(work.move, who.devices, size);
   if (who.ranks.size() < 2 || !costs::library_runs(cluster_, algorithm, work.move)) {
     GroupExchange exchange =
         make_exchange(group, schedule(work, algorithm, facts.elements, facts.wire, who, root));
     exchange.adding =
         costs::adding_seconds(cluster_, work.move, algorithm, bytes, who.devices, root);
     exchange.seconds = std::max(exchange.seconds, exchange.adding);
+    stretch(exchange, measured);
     return exchange;
   }
   const costs::LibraryCollective run =
@@ -145,6 +154,7 @@ GroupExchange GroupExchanges::collective_exchange(const program::Collective& wor
       exchanges_.emplace_back(Exchange::of_library(run, static_cast<int>(who.devices.size())));
   GroupExchange exchange = make_exchange(group, &what);
   exchange.extra = run.latency;
+  stretch(exchange, measured);
   return exchange;
 }
 
@@ -221,7 +231,7 @@ void GroupExchanges::add_event(Id event) {
   if (!added) return;
   for (const Id group : cohorts_[cohort].groups) {
     group_exchanges_.push_back(collective == nullptr
-                                   ? make_exchange(group, single(static_cast<double>(facts.bytes)))
+                                   ? transfer(group, facts.bytes)
                                    : collective_exchange(*collective, algorithm, facts, group));
     std::vector<Id> holders;
     for (const Id rank : groups_[group].ranks)
@@ -229,27 +239,16 @@ void GroupExchanges::add_event(Id event) {
           lane_id(linked_.role_of[rank], linked_.place_of[rank], lanes.at(linked_.role_of[rank])));
     occupy(group_exchanges_.back(), std::move(holders));
   }
-  if (options_.measured != nullptr) stretch_event(event, found->second);
 }
 
-/// Fits the duration to the profile, which is more exact than bandwidths. The links, and so the
-/// contention, stay as they are.
-void GroupExchanges::stretch(GroupExchange& exchange, double seconds) const {
-  const double measured = seconds / options_.measured->of_transfer(group(exchange).devices.front());
+/// Fits the duration to what the profile has of it, if anything: that is more exact than
+/// bandwidths. The links, and so the contention, stay as they are.
+void GroupExchanges::stretch(GroupExchange& exchange, std::optional<double> measured) {
+  if (!measured) return;
   if (exchange.seconds > 0)
-    exchange.stretch = measured / exchange.seconds, exchange.extra = 0;
+    exchange.stretch = *measured / exchange.seconds, exchange.extra = 0;
   else
-    exchange.extra = measured;
-}
-
-void GroupExchanges::stretch_event(Id event, std::size_t first) {
-  const link::RoleOp who = linked_.events[event].front();
-  for (std::size_t i = 0; i < count(event); ++i) {
-    const std::vector<Id>& ranks = group(group_exchanges_[first + i]).ranks;
-    const auto mine = std::find_if(ranks.begin(), ranks.end(),
-                                   [&](Id rank) { return linked_.role_of[rank] == who.role; });
-    stretch(group_exchanges_[first + i], costs_.seconds(who.role, who.op, linked_.place_of[*mine]));
-  }
+    exchange.extra = *measured;
 }
 
 void GroupExchanges::add_put(Id role, Id op) {
@@ -257,14 +256,12 @@ void GroupExchanges::add_put(Id role, Id op) {
   const std::vector<Id>& from = linked_.program.roles[role].ranks;
   const std::vector<Id>& to = linked_.program.roles[put.peer].ranks;
   puts_[{role, op}] = group_exchanges_.size();
-  const Exchange* what = single(static_cast<double>(linked_.roles[role].ops[op].bytes));
   const Id lane = linked_.program.roles[role].ops[op].lane;
   for (Id i = 0; i < from.size(); ++i) {
     for (Id k = 0; k < to.size(); ++k) {
       if (put.reply == none && k != i % to.size()) continue;
-      group_exchanges_.push_back(make_exchange(add_group({from[i], to[k]}), what));
-      if (options_.measured != nullptr)
-        stretch(group_exchanges_.back(), costs_.seconds(role, op, i));
+      group_exchanges_.push_back(
+          transfer(add_group({from[i], to[k]}), linked_.roles[role].ops[op].bytes));
       occupy(group_exchanges_.back(), {lane_id(role, i, lane)});
     }
   }

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -26,7 +27,6 @@
 #include "engine/costs/costs.h"
 #include "engine/costs/network/rings.h"
 #include "engine/link/link.h"
-#include "sim/crowding.h"
 #include "sim/exchange.h"
 #include "sim/network.h"
 
@@ -42,22 +42,17 @@ struct GroupExchange {
   bool uncontended = false;  // nothing else can use its links at the same time
   double seconds = 0;        // duration when nothing contends, from latencies, bandwidths, adding
   double adding = 0;         // beside the hops: the root of a star adds what it receives
-  double stretch = 1;        // factor on `seconds` that gives the duration in the profile
+  double stretch = 1;        // factor on `seconds` that gives what the profile has of it alone
   double extra = 0;          // before the first hop: the library's launch or its latencies; or all
                              // seconds of the profile where the cluster has no link
 };
 
 class GroupExchanges {
  public:
-  struct Options {
-    bool chunk = false;  // false: fluid
-    /// Null: the costs come from no profile. Otherwise exchanges are stretched to the profile's
-    /// times, from which `measured` removes the crowding of cores.
-    const Crowding* measured = nullptr;
-  };
-  /// Throws InputError when two devices that must talk have no path.
+  /// `chunk`: every transfer of every round; false: fluid (exchange.h). Throws InputError when two
+  /// devices that must talk have no path.
   GroupExchanges(const link::OrderedProgram& linked, const costs::Costs& costs,
-                 const cluster::Cluster& cluster, SharedNetwork& network, Options options);
+                 const cluster::Cluster& cluster, SharedNetwork& network, bool chunk);
 
   /// The number of exchanges of an event; 0 for local work and puts. They are numbered from 0, and
   /// each rank that takes part is in one of them.
@@ -112,8 +107,8 @@ class GroupExchanges {
                                     const link::LinkedOp& facts, Id group);
   const Exchange* single(double bytes);
   GroupExchange make_exchange(Id group, const Exchange* schedule);
-  void stretch(GroupExchange& exchange, double seconds) const;
-  void stretch_event(Id event, std::size_t first);
+  GroupExchange transfer(Id group, std::int64_t bytes);
+  static void stretch(GroupExchange& exchange, std::optional<double> measured);
   void occupy(const GroupExchange& exchange, std::vector<Id> lanes);
   void find_uncontended();
   bool serial(const GroupExchange& exchange) const;
@@ -122,7 +117,7 @@ class GroupExchanges {
   const costs::Costs& costs_;
   const cluster::Cluster& cluster_;
   SharedNetwork& network_;
-  Options options_;
+  bool chunk_;
   std::vector<GroupMembers> groups_ = {};
   std::vector<GroupSet> cohorts_ = {};
   std::vector<Event> events_ = {};

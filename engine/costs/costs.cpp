@@ -185,17 +185,9 @@ struct Costs::Impl {
                              gathered.roots, slow);
     }
     const std::int64_t bytes = elements * size_of(wire);
-    for (Id g = 0; g < groups; ++g) {
-      const Id node = cluster.devices()[devices[g][0]].node;
-      const Id kind = cluster.devices()[devices[g][0]].kind;
-      const bool alike = std::all_of(devices[g].begin(), devices[g].end(), [&](Id d) {
-        return cluster.devices()[d].node == node && cluster.devices()[d].kind == kind;
-      });
-      if (!alike || !local_costs->profiled(devices[g][0]) || devices[g].size() < 2) continue;
-      if (const auto measured = profile->collective_seconds(
-              work.move, static_cast<int>(devices[g].size()), bytes, cluster.kinds()[kind].name))
+    for (Id g = 0; g < groups; ++g)
+      if (const auto measured = measured_collective(work.move, devices[g], bytes))
         cost.seconds[g] = *measured * local_costs->crowding(devices[g][0]);
-    }
     const program::Algorithm chosen =
         algorithm_run(cluster, work.move, work.algorithm, bytes, devices);
     const std::uint32_t links = prices != nullptr ? 0 : add_links(cost.link_bytes);
@@ -252,6 +244,16 @@ struct Costs::Impl {
     return it->second = {a, b, add_links(links)};
   }
 
+  std::optional<double> measured_collective(program::Move move, std::span<const Id> devices,
+                                            std::int64_t bytes) const {
+    const cluster::Device& first = cluster.devices()[devices[0]];
+    const bool alike = std::ranges::all_of(devices, [&](Id d) {
+      return cluster.devices()[d].node == first.node && cluster.devices()[d].kind == first.kind;
+    });
+    if (!alike || !local_costs->profiled(devices[0]) || devices.size() < 2) return std::nullopt;
+    return profile->collective_seconds(move, static_cast<int>(devices.size()), bytes,
+                                       cluster.kinds()[first.kind].name);
+  }
   std::optional<double> measured_transfer(Id from, Id to, std::int64_t bytes) const {
     const cluster::Device &a = cluster.devices()[from], &b = cluster.devices()[to];
     if (!local_costs->profiled(from) || a.node != b.node || a.kind != b.kind) return std::nullopt;
@@ -378,6 +380,13 @@ std::span<const double> Costs::bytes_sent(Id role, Id op) const {
 }
 double Costs::transfer_seconds(Id from_rank, Id to_rank, std::int64_t bytes) const {
   return impl_->alone(impl_->device_of[from_rank], impl_->device_of[to_rank], bytes);
+}
+std::optional<double> Costs::measured_collective(program::Move move, std::span<const Id> devices,
+                                                 std::int64_t bytes) const {
+  return impl_->measured_collective(move, devices, bytes);
+}
+std::optional<double> Costs::measured_transfer(Id from, Id to, std::int64_t bytes) const {
+  return impl_->measured_transfer(from, to, bytes);
 }
 program::Algorithm Costs::algorithm(Id role, Id op) const {
   return impl_->entries[role][op].algorithm;

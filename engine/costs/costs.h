@@ -72,6 +72,11 @@ class Costs {
   /// Seconds of a transfer between two ranks when nothing else uses its path. For a Put that
   /// replies: its receiver is known only at run time (`seconds` gives the slowest receiver's).
   double transfer_seconds(Id from_rank, Id to_rank, std::int64_t bytes) const;
+  /// Seconds that the profile has of a collective between these devices, or of a transfer from one
+  /// to another, on as many ranks as it was measured with. Nothing: it has none.
+  std::optional<double> measured_collective(program::Move move, std::span<const Id> devices,
+                                            std::int64_t bytes) const;
+  std::optional<double> measured_transfer(Id from, Id to, std::int64_t bytes) const;
   /// The collective's algorithm, never `automatic`. For collectives only.
   program::Algorithm algorithm(Id role, Id op) const;
   /// [link of the cluster]: bytes that one step of the whole program sends over it.

@@ -125,6 +125,26 @@ TEST(Simulate, CrowdedProfilesAreNotCrowdedTwice) {
   }
 }
 
+TEST(Simulate, AProfileWithoutTransfersChangesNone) {
+  // Contention is simulated, so nothing of it may be in the durations that are played.
+  const costs::Profile profile = {};
+  plan::Plan servers = small_ddp(4);
+  servers.method = "ps-sync";
+  servers.mesh.servers = 1;
+  plan::Plan groups = small_ddp(8);  // those of data parallelism share the NICs of the nodes
+  groups.method = "megatron";
+  groups.mesh.tp = 2;
+  for (const plan::Plan& plan : {servers, groups}) {
+    const cluster::Cluster cluster = cluster::load_cluster("server-4090:2");
+    const Bench without(plan, cluster);
+    const Bench with(plan, cluster, "gpt-tiny", &profile);
+    for (const Fidelity fidelity : {Fidelity::fluid, Fidelity::chunk})
+      EXPECT_DOUBLE_EQ(with.sim({.fidelity = fidelity, .profile = &profile}).simulated.seconds,
+                       without.sim({.fidelity = fidelity}).simulated.seconds)
+          << plan.method;
+  }
+}
+
 TEST(Simulate, CommunicationTakesCoresToo) {
   cluster::Cluster cluster = switched(2, 2);
   cluster.share_cores(2);
