@@ -30,7 +30,7 @@ Cause read_cause(const Config& c) {
   out.growth = c.number("growth", 0, between(0, 10));
   out.reference = c.number("reference", 1, most_nodes);
   out.lasts = c.seconds("lasts", Seconds(0), waits);
-  out.factor = c.number("factor", 1, limits::factor);
+  out.factor = c.number("factor", 1, between(1, 1e6));  // slower
   const bool whole = out.kind == Kind::node_dies;
   if (out.domain == Domain::node && out.nodes != 1)
     throw c.error("nodes",

@@ -108,6 +108,9 @@ Event read_event(const Config& c, const Bounds& bounds, const Names& names) {
   if (c.has("duration") && !takes_duration(e.kind))
     throw c.error("duration", fmt::format("{} has no duration", name_of(e.kind)));
   e.factor = c.number("factor", 1, e.kind == Kind::packet_loss ? limits::part : multiple);
+  if (e.factor < 1 &&
+      (e.kind == Kind::slows || e.kind == Kind::link_slow || e.kind == Kind::disk_slow))
+    throw c.error("factor", fmt::format("{} makes slower: at least 1", name_of(e.kind)));
   if (c.has("factor") && !takes_factor(e.kind))
     throw c.error("factor", fmt::format("{} has no factor", name_of(e.kind)));
   if (!c.has("factor") && needs_factor(e.kind))

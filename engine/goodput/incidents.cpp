@@ -116,6 +116,16 @@ std::optional<Incident> balance(Incident& slow, Ticks step, const Balanced& bala
 
 }  // namespace
 
+Ticks detection_of(const Setting& setting, const Incident& incident) {
+  if (setting.detection) return *setting.detection;
+  return incident.detection >= 0 ? incident.detection : setting.default_detection;
+}
+
+bool passes_unnoticed(const Setting& setting, const Incident& incident) {
+  return incident.strike == Strike::stalls && incident.lasts > 0 &&
+         incident.lasts < detection_of(setting, incident);
+}
+
 Incidents incidents_of(const faults::Trace& trace, const Slots& slots, Ticks step,
                        const LinkPrice& price, const Balanced& balanced) {
   Incidents out;

@@ -33,6 +33,11 @@ struct Incident {
   double factor = 1;
 };
 
+/// Time until a failure is noticed.
+Ticks detection_of(const Setting& setting, const Incident& incident);
+/// Whether a stall is over before the run notices: steps go on where they stood.
+bool passes_unnoticed(const Setting& setting, const Incident& incident);
+
 /// Where the targets of events are in the job.
 struct Slots {
   std::vector<Id> of_rank = {};   // by rank

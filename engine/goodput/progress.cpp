@@ -2,8 +2,17 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 
 namespace rehearse::goodput {
+namespace {
+
+Ticks after(Ticks start, Ticks time) {
+  return start > std::numeric_limits<Ticks>::max() - time ? std::numeric_limits<Ticks>::max()
+                                                          : start + time;
+}
+
+}  // namespace
 
 void Progress::pace(Ticks step, Ticks worth) {
   assert(step >= worth && step > 0);
@@ -48,7 +57,14 @@ void Progress::begin_stall(Ticks now) {
   const Ticks wait = flying_ ? std::max<Ticks>(0, flying_->durable - now) : 0;
   // An asynchronous checkpoint stalls only for the copy; the write comes later.
   const Ticks stall = setting_.checkpoint.stall;
-  stall_end_ = now + wait + (setting_.checkpoint.persist > 0 ? stall : dragged(stall));
+  stall_end_ =
+      waits_for_disk() ? after(std::max(now + wait, blocked_), dragged(stall)) : now + wait + stall;
+}
+
+void Progress::block(Ticks now, Ticks until) {
+  const Ticks longer = until - std::max(now, std::min(until, blocked_));
+  if (stall_end_ && waits_for_disk()) stall_end_ = after(*stall_end_, longer);
+  blocked_ = std::max(blocked_, until);
 }
 
 void Progress::train(Ticks now, Ticks until) {

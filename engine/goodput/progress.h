@@ -26,8 +26,9 @@ class Progress {
   void drag(double factor) { drag_ = factor; }
   /// Trains, and writes checkpoints, from `now` to `until`.
   void train(Ticks now, Ticks until);
-  /// No checkpoint is complete before this time.
-  void block_until(Ticks time) { blocked_ = std::max(blocked_, time); }
+  /// A disk is full from `now` to `until`: no checkpoint is complete before, and steps that wait
+  /// for one to be written wait so long.
+  void block(Ticks now, Ticks until);
 
   /// The newest point that no failure so far has destroyed, seen at time `now`.
   Point committed(Ticks now);
@@ -64,6 +65,10 @@ class Progress {
   void settle_whole(Ticks now);
   void begin_stall(Ticks now);
   Ticks dragged(Ticks t) const;
+  /// Whether steps wait until a disk has the checkpoint.
+  bool waits_for_disk() const {
+    return setting_.checkpoint.on_disk && setting_.checkpoint.persist == 0;
+  }
 
   const Setting& setting_;
   Ticks step_, worth_;  // of one step

@@ -38,20 +38,20 @@ Summary walk_all(const Setting& setting, const Policy& policy, const Failures& f
   return summarise(outcomes);
 }
 
-Seconds between_incidents(const Failures& failures, Ticks duration) {
+Seconds between_incidents(const Failures& failures, const Setting& setting) {
   double count = 0;
   for (const std::vector<Incident>& one : failures)
     count += static_cast<double>(std::count_if(one.begin(), one.end(), [&](const Incident& i) {
-      return i.at < duration &&
+      return i.at < setting.duration && !passes_unnoticed(setting, i) &&
              (interrupts(i.strike) || i.strike == Strike::corrupts || i.strike == Strike::stalls);
     }));
   if (count == 0) return Seconds(0);
-  return static_cast<double>(failures.size()) / count * seconds(duration);
+  return static_cast<double>(failures.size()) / count * seconds(setting.duration);
 }
 
 std::vector<IntervalScore> score_intervals(const Setting& setting, const Policy& policy,
                                            const Failures& failures) {
-  const Seconds between = between_incidents(failures, setting.duration);
+  const Seconds between = between_incidents(failures, setting);
   if (between.value == 0) return {};
   const double step = seconds(setting.step).value;
   const double start =

@@ -26,8 +26,8 @@ using Failures = std::vector<std::vector<Incident>>;
 Summary walk_all(const Setting& setting, const Policy& policy, const Failures& failures);
 
 /// Mean time between incidents that end a step or make numbers wrong, over all seeds; 0: there are
-/// none.
-Seconds between_incidents(const Failures& failures, Ticks duration);
+/// none. A stall that passes unnoticed is none.
+Seconds between_incidents(const Failures& failures, const Setting& setting);
 
 struct IntervalScore {
   std::int64_t save_every = 0;  // steps

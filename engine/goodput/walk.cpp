@@ -120,11 +120,7 @@ class Walk {
     return factor;
   }
 
-  /// Time until a failure is noticed.
-  Ticks detection_of(const Incident& i) const {
-    if (setting_.detection) return *setting_.detection;
-    return i.detection >= 0 ? i.detection : setting_.default_detection;
-  }
+  Ticks detection_of(const Incident& i) const { return goodput::detection_of(setting_, i); }
 
   /// A failure strikes nodes of the run. Returns the time until it is noticed.
   Ticks strike(const Incident& i) {
@@ -167,7 +163,7 @@ class Walk {
         progress_.spoil(now_);
         break;
       case Strike::blocks:
-        progress_.block_until(i.lasts > 0 ? i.at + i.lasts : never);
+        progress_.block(i.at, i.lasts > 0 ? i.at + i.lasts : never);
         break;
       case Strike::stalls:
       case Strike::loses:
@@ -178,7 +174,7 @@ class Walk {
 
   /// A node stands still. A run that does not notice in time waits for it.
   void stall(const Incident& i) {
-    if (i.lasts > 0 && i.lasts < detection_of(i)) {
+    if (passes_unnoticed(setting_, i)) {
       if (!elapse(Loss::degraded, i.lasts)) interruption(struck_);
     } else {
       interruption(strike(i));

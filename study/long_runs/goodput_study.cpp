@@ -284,7 +284,7 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
   out.nodes = s.slots();
   out.step = goodput::seconds(s.step);
   out.bytes = state_.whole;
-  out.between = goodput::between_incidents(incidents_, s.duration);
+  out.between = goodput::between_incidents(incidents_, s);
   const goodput::Policy& policy = goodput::policy_named(recovery.policy);
   const Seconds stall = goodput::seconds(s.checkpoint.stall);
   out.scores = goodput::score_intervals(s, policy, incidents_);
@@ -303,9 +303,11 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
     const double each =
         (of(goodput::Loss::detection) + of(goodput::Loss::restart) + of(goodput::Loss::waiting)) /
         std::max(1.0, m.interruptions);
+    const double slower = 1 + s.overhead;
     out.closed_form_goodput =
-        goodput::expected_ratio(static_cast<double>(s.save_every) * out.step, stall, out.between,
-                                Seconds(each), out.at_risk);
+        goodput::expected_ratio(static_cast<double>(s.save_every) * slower * out.step, stall,
+                                out.between, Seconds(each), out.at_risk) /
+        slower;
   }
   const double reads = out.summary.reads * static_cast<double>(incidents_.size());
   if (out.searched && !failures_.seeds.empty() && reads < fewest_reads)

@@ -48,13 +48,13 @@ double balanced_factor(const job::Job& job, const goodput::Layout& layout,
       seconds[layout.replica_of_rank[rank]] = factor;
   const std::vector<int> shares =
       planner::shares_of(seconds, plan.schedule.global_batch / plan.schedule.micro_batches);
-  double before = 0, after = 0;
+  double most_before = 0, most_after = 0;
   for (int replica = 0; replica < plan.mesh.dp; ++replica) {
     const auto at = static_cast<std::size_t>(replica);
-    before = std::max<double>(before, plan.samples(replica));
-    after = std::max(after, seconds[at] * shares[at]);
+    most_before = std::max<double>(most_before, plan.samples(replica));
+    most_after = std::max(most_after, seconds[at] * shares[at]);
   }
-  return std::clamp(after / before, 1.0, factor);
+  return std::clamp(most_after / most_before, 1.0, factor);
 }
 
 }  // namespace rehearse::study

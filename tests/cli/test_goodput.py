@@ -59,6 +59,12 @@ class Goodput(CliTestCase):
         said = self.rehearse("simulate", self.job(JOB), "--duration", "20d", *QUICK, "--set", "checkpoint.place=local").stdout
         self.assertRegex(said, r"interval +best .*; closed form [\d.]+%; \d+% of the failures destroy the checkpoints that nodes hold\n")
 
+    def test_the_closed_form_knows_the_overhead(self):
+        """Of being able to recover: all steps take longer by it, and the rest is as before."""
+        for overhead in (0, 0.5):
+            run = self.run_long("--set", f"recovery.overhead={overhead}", "--set", "train.save_every=200")
+            self.assertLess(abs(run["intervals"]["expected_goodput"] - run["goodput"]["mean"]), 0.01, overhead)
+
     def test_an_interval_that_few_recoveries_read(self):
         """Whole replicas lose no step, so that hardly a checkpoint is read: the best interval is chance, and the note says so."""
         (note,) = (one for one in self.run_long("--set", "recovery.policy=shrink")["notes"] if "rests on" in one)

@@ -71,7 +71,7 @@ TEST(Theory, RestartTimesAreThoseOfFtHsdp) {
 TEST(Theory, TheWalkHasTheExpectedRatio) {
   // Failures every 4 h; the closed form leaves out that a failure can strike a recovery.
   const Failures failures = exponential(24 / 4.0 / 1.024, 40);
-  const double between = between_incidents(failures, thousand(1, 1, 1).duration).value;
+  const double between = between_incidents(failures, thousand(1, 1, 1)).value;
   EXPECT_NEAR(between, 4 * 3600, 400);
   for (const double interval : {300.0, 900.0, 2700.0}) {
     Setting s = thousand(5, 20, 600);
@@ -92,7 +92,7 @@ TEST(Theory, TheWalkHasTheExpectedRatioWhereNodesTakeCheckpointsWithThem) {
   s.checkpoint.local = true;
   s.checkpoint.group = 1;
   s.checkpoint.whole_every = 5;
-  const double between = between_incidents(failures, s.duration).value;
+  const double between = between_incidents(failures, s).value;
   for (const double interval : {300.0, 900.0}) {
     s.save_every = static_cast<std::int64_t>(interval / 5);
     const Summary walked = walk_all(s, restart(), failures);
@@ -111,7 +111,7 @@ TEST(Theory, YoungsIntervalIsTheBestWithinItsSecondOrderError) {
     const Failures failures = exponential(24 / 3.0 / 1.024, 60);
     Setting s = thousand(1, write, 300);
     const auto scores = score_intervals(s, restart(), failures);
-    const double between = between_incidents(failures, s.duration).value;
+    const double between = between_incidents(failures, s).value;
     const double expected = young(Seconds(write), Seconds(between)).value;
     const double order = std::sqrt(write / (2 * between));
     s.save_every = std::llround(expected);
@@ -128,7 +128,12 @@ TEST(Theory, YoungsIntervalIsTheBestWithinItsSecondOrderError) {
 TEST(Theory, NothingFailsAndNothingIsSearched) {
   const Setting s = thousand(1, 10, 100);
   EXPECT_TRUE(score_intervals(s, restart(), {{}}).empty());
-  EXPECT_EQ(between_incidents({{}}, s.duration).value, 0);
+  EXPECT_EQ(between_incidents({{}}, s).value, 0);
+  // Nor is a stall a failure that is over before the run notices.
+  Incident stall{.at = ticks(Seconds(100)), .strike = Strike::stalls, .slots = {0}, .lasts = 1};
+  EXPECT_EQ(between_incidents({{stall}}, s).value, 0);
+  stall.lasts = s.default_detection;
+  EXPECT_EQ(between_incidents({{stall}}, s).value, seconds(s.duration).value);
   EXPECT_DOUBLE_EQ(walk_all(s, restart(), {{}}).goodput.mean, 1);
 }
 
