@@ -112,6 +112,7 @@ nlohmann::ordered_json to_json(const job::Job& job, const runtime::TrainSummary&
       {"world_size", job.plan.mesh.world_size()},
       {"first_step", s.first_step},
       {"end_step", s.end_step},
+      {"starts", s.starts},
       {"first_loss", s.first_loss},  // NaN is written as null
       {"last_loss", s.last_loss},
       {"validation_loss", s.validation_loss},
@@ -160,10 +161,12 @@ runtime::TrainSummary run_start(const Context& context, const TrainFlags& option
       agent->tell({.kind = runtime::ReportKind::began, .step = step});
     };
     train_options.evicted = [agent] { agent->tell({.kind = runtime::ReportKind::evicted}); };
-    train_options.lost = [agent](Id rank, runtime::Fate fate) {
+    train_options.lost = [agent, timeout = job.run.timeout](Id rank, runtime::Fate fate) {
       using enum runtime::ReportKind;
-      agent->tell(
-          {.kind = fate == runtime::Fate::broken ? broken : stuck, .rank = static_cast<int>(rank)});
+      const bool is_broken = fate == runtime::Fate::broken;
+      agent->tell({.kind = is_broken ? broken : stuck,
+                   .rank = static_cast<int>(rank),
+                   .silent = is_broken ? 0 : timeout.value});
     };
     train_options.unbalanced = [agent](const std::string& why, const std::vector<int>& shares) {
       agent->tell({.kind = runtime::ReportKind::unbalanced, .text = why, .shares = shares});

@@ -28,7 +28,7 @@ std::vector<Id> choose_devices(const Config& section, const std::vector<std::str
   for (Id d = 0; d < all; ++d) names.push_back(cluster.devices()[d].name);
   for (const cluster::DeviceKind& kind : cluster.kinds()) names.push_back(kind.name);
   for (const std::string& entry : wanted) {
-    const std::size_t before = out.size();
+    const std::size_t size_so_far = out.size();
     for (Id d = 0; d < all; ++d) {
       const cluster::Device& device = cluster.devices()[d];
       if (device.name != entry && cluster.kind_of(d).name != entry &&
@@ -38,7 +38,7 @@ std::vector<Id> choose_devices(const Config& section, const std::vector<std::str
         throw section.error("devices", fmt::format("{} is listed twice", device.name));
       out.push_back(d);
     }
-    if (out.size() == before)
+    if (out.size() == size_so_far)
       throw section.error("devices", fmt::format("\"{}\" is no device, node or kind of {}{}", entry,
                                                  cluster.name(), did_you_mean(entry, names)));
   }

@@ -169,17 +169,17 @@ class Analysis {
     return iterations > 0 || (iterations == 0 && on < op);
   }
 
-  void check_layout(Id op, Id view, program::Layout expected, program::Layout found,
+  void check_layout(Id op, Id view, program::Layout needed, program::Layout found,
                     Id writer) const {
-    if (expected == found) return;
+    if (needed == found) return;
     // A sliced view of a copy reads this rank's own part of it, which is a shard.
-    if (found == program::Layout{} && expected == program::Layout{.shard = role_.views[view].slice})
+    if (found == program::Layout{} && needed == program::Layout{.shard = role_.views[view].slice})
       return;
     throw ProgramError(fmt::format(
         "role {}: layout mismatch on '{}': a {} is expected, but the last write leaves "
         "a {}; is a collective missing or "
         "doubled?\n  {}\n> {}",
-        role_.name, role_.views[view].name, text_of(program_, expected), text_of(program_, found),
+        role_.name, role_.views[view].name, text_of(program_, needed), text_of(program_, found),
         to_text(program_, role_, writer), to_text(program_, role_, op)));
   }
 

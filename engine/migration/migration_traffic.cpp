@@ -165,16 +165,16 @@ class Dispatcher {
       keep(assembly.to, assembly.item, op);
     }
     // A cast that adds to a residual waits for the messages of all earlier turns of this residual.
-    int item = -1, before = -1;
+    int item = -1, latest_so_far = -1;
     for (auto& [key, ops] : added) {
-      if (key.first != item) item = key.first, before = -1;
-      int latest = before;
+      if (key.first != item) item = key.first, latest_so_far = -1;
+      int latest = latest_so_far;
       for (Ordered& one : ops) {
-        one.op.turn = std::max(one.op.turn, before);
+        one.op.turn = std::max(one.op.turn, latest_so_far);
         latest = std::max(latest, one.op.turn);
         out_.unpacks[one.rank].push_back(one.op);
       }
-      before = latest;
+      latest_so_far = latest;
     }
     for (std::vector<Unpack>& ops : out_.unpacks)
       std::stable_sort(ops.begin(), ops.end(), [](const Unpack& a, const Unpack& b) {

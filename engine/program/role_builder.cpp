@@ -41,9 +41,9 @@ Id RoleBuilder::add(View view, std::uint32_t hash) {
   role_.views.push_back(std::move(view));
   const Id id = static_cast<Id>(role_.views.size() - 1);
   if (2 * role_.views.size() > places_.size()) {
-    const std::vector<Place> before = std::move(places_);
-    places_.assign(std::max<std::size_t>(64, 2 * before.size()), {});
-    for (const Place& place : before)
+    const std::vector<Place> old_places = std::move(places_);
+    places_.assign(std::max<std::size_t>(64, 2 * old_places.size()), {});
+    for (const Place& place : old_places)
       if (place.view != none) remember(place);
   }
   remember({hash, id});

@@ -54,15 +54,15 @@ void hang(Seconds duration) {
 
 /// Makes this process's writes to files fail, after `duration` no longer.
 void fill_disk(Seconds duration) {
-  rlimit before = {};
-  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit old_limit = {};
+  getrlimit(RLIMIT_FSIZE, &old_limit);
   std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit nothing = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  const rlimit nothing = {.rlim_cur = 0, .rlim_max = old_limit.rlim_max};
   setrlimit(RLIMIT_FSIZE, &nothing);
   if (duration.value == 0) return;
-  std::thread([before, duration] {
+  std::thread([old_limit, duration] {
     std::this_thread::sleep_for(std::chrono::duration<double>(duration.value));
-    setrlimit(RLIMIT_FSIZE, &before);
+    setrlimit(RLIMIT_FSIZE, &old_limit);
   }).detach();
 }
 
@@ -128,6 +128,8 @@ FaultInjector::FaultInjector(const faults::Trace& trace, const RankPlace& place,
     : place_(place), log_((std::filesystem::path(folder) / "faults.jsonl").string()) {
   for (std::size_t i = 0; i < trace.events.size(); ++i) {
     const faults::Event& event = trace.events[i];
+    if (place_.rank == 0 && event.rank != none && event.rank >= place_.ranks)
+      absent_.push_back({.number = i, .event = event});
     if (!strikes(event)) continue;
     const bool of_all = event.kind == Kind::disk_slow && event.node == none;
     mine_.push_back(
@@ -139,8 +141,10 @@ FaultInjector::FaultInjector(const faults::Trace& trace, const RankPlace& place,
   for (std::string line; std::getline(in, line);) {
     const auto one = nlohmann::json::parse(line, nullptr, false);
     if (!one.is_object()) continue;
-    for (Mine& m : mine_)
-      if (one.value("event", std::size_t{0}) == m.number && one.contains("event")) m.struck = true;
+    for (auto* events : {&mine_, &absent_})
+      for (Mine& m : *events)
+        if (one.value("event", std::size_t{0}) == m.number && one.contains("event"))
+          m.struck = true;
   }
   // Ranks that start again find the disk as slow as it was.
   for (const Mine& m : mine_)
@@ -177,6 +181,14 @@ void FaultInjector::strike(std::int64_t step, Due due, const std::string& shard)
 
 std::vector<std::string> FaultInjector::not_struck(std::int64_t steps) const {
   std::vector<std::string> out;
+  const auto add = [&](const Mine& m, const std::string& why) {
+    out.push_back(
+        fmt::format("event {} ({}) did not strike: {}", m.number + 1, name_of(m.event.kind), why));
+  };
+  for (const Mine& m : absent_)
+    if (!m.struck)
+      add(m, fmt::format("there was no rank {} any more: the run ended with {} rank{}",
+                         m.event.rank, place_.ranks, place_.ranks == 1 ? "" : "s"));
   for (const Mine& m : mine_) {
     if (m.struck || !m.notes) continue;
     const faults::Event& e = m.event;
@@ -187,8 +199,7 @@ std::vector<std::string> FaultInjector::not_struck(std::int64_t steps) const {
             ? fmt::format("no checkpoint of its target was saved in step {} or later", e.step)
             : fmt::format("its target has no op of the phase {} in step {}", name_of(e.phase),
                           e.step);
-    out.push_back(
-        fmt::format("event {} ({}) did not strike: {}", m.number + 1, name_of(e.kind), why));
+    add(m, why);
   }
   return out;
 }

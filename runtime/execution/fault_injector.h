@@ -23,6 +23,7 @@ std::string not_replayed(const faults::Event& event);
 struct RankPlace {
   Id rank = none, node = none;
   bool leads = false;
+  Id ranks = 0;  // of this start
 };
 
 /// A factor on the time that something takes, from an event on.
@@ -56,7 +57,8 @@ class FaultInjector {
   /// Sets what takes a node away: its other processes, and what it keeps.
   void on_node_death(std::function<void()> lose) { lose_node_ = std::move(lose); }
   /// Why each event of this rank that has not struck did not, at the end of a run of `steps` steps:
-  /// a sentence each. Of an event of several ranks, one of them says it.
+  /// a sentence each. Of an event of several ranks, one of them says it; rank 0, of those of ranks
+  /// that a recovery has left out.
   std::vector<std::string> not_struck(std::int64_t steps) const;
   /// Factor on the time of local ops now.
   double slowdown() const { return ops_.now(); }
@@ -84,6 +86,7 @@ class FaultInjector {
   const std::string log_;
   std::mutex mutex_;
   std::vector<Mine> mine_ = {};
+  std::vector<Mine> absent_ = {};  // rank 0: events of ranks that this start does not have
   Corrupt corrupt_ = {};
   std::function<void()> lose_node_ = {};
   std::atomic<int> left_ = 0;  // events that have not struck

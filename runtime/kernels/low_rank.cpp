@@ -67,9 +67,9 @@ void project(const program::Factors& size, const float* matrix, const float* rig
 void orthonormalise(const program::Factors& size, float* left) {
   for (int k = 0; k < size.rank; ++k) {
     float* const column = left + k * size.rows;
-    const double before = length(column, size.rows);
+    const double length_before = length(column, size.rows);
     double after = without_earlier(left, size.rows, k);
-    if (depends(before, after)) {
+    if (depends(length_before, after)) {
       draw(replacement_key(k), 0, column, size.rows);
       after = without_earlier(left, size.rows, k);
     }

@@ -19,7 +19,10 @@ Id node_of(const job::Job& job, Id rank) {
 }  // namespace
 
 RankPlace place_of(const job::Job& job, Id rank) {
-  RankPlace place{.rank = rank, .node = node_of(job, rank), .leads = true};
+  RankPlace place{.rank = rank,
+                  .node = node_of(job, rank),
+                  .leads = true,
+                  .ranks = static_cast<Id>(job.plan.mesh.world_size())};
   for (Id other = 0; other < rank; ++other)
     if (node_of(job, other) == place.node) place.leads = false;
   return place;

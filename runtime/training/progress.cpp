@@ -94,12 +94,17 @@ Progress::Progress(const job::Job& job, const link::LinkedProgram& linked, const
 
 void Progress::open(const std::string& folder) {
   metrics_file_ = metrics_path(folder);
+  const std::int64_t began_at = control_.environment().began_at;  // else of this start
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   std::ifstream earlier(metrics_file_);
   for (std::string line; std::getline(earlier, line);)
     if (const auto row = nlohmann::json::parse(line, nullptr, false);
         row.is_object() && row.value("tokens", nlohmann::json()).is_number_integer() &&
-        row.value("step", nlohmann::json()).is_number_integer())
+        row.value("step", nlohmann::json()).is_number_integer()) {
       row["tokens"].get_to(earlier_tokens_), row["step"].get_to(earlier_steps_);
+      if (began_at >= 0 && earlier_steps_ > began_at)
+        earlier_losses_.push_back(row.value("loss", nan));
+    }
   metrics_.open(metrics_file_, std::ios::app);
   if (!metrics_) throw InputError(fmt::format("train.out: {}: cannot write it", metrics_file_));
 }
@@ -195,10 +200,7 @@ void Progress::tell(std::int64_t step, PendingStep told) {
   const double norm =
       told.square_norm < 0 ? std::numeric_limits<double>::quiet_NaN() : std::sqrt(told.square_norm);
   losses_.push_back(loss);
-  if (labels <= 0)
-    ++all_late_;
-  else if (!diverged_ && !std::isfinite(loss))
-    diverged_ = step + 1;
+  if (labels > 0 && !diverged_ && !std::isfinite(loss)) diverged_ = step + 1;
   norms_.push_back(norm);
   double seconds = 0;
   if (const auto before = ended_.find(step - 1); before != ended_.end()) {
@@ -215,10 +217,12 @@ void Progress::tell(std::int64_t step, PendingStep told) {
                         {"tokens", earlier_tokens_ + static_cast<std::int64_t>(tokens) *
                                                          (step + 1 - earlier_steps_)}};
   if (labels > 0) row["loss"] = loss;
-  if (const plan::Averaging& how = job_.plan.exchange.averaging;
-      how.deadline && ((step + 1) % *how.local_steps == 0 || !told.late.empty())) {
+  if (const plan::Averaging& how = job_.plan.exchange.averaging; how.deadline) {
+    const bool ends_round = (step + 1) % *how.local_steps == 0;
+    const auto clients = static_cast<std::size_t>(job_.plan.mesh.dp);
+    if (ends_round) ++(told.late.size() == clients ? lost_rounds_ : other_rounds_);
     std::ranges::sort(told.late);
-    row["late"] = told.late;
+    if (ends_round || !told.late.empty()) row["late"] = told.late;
   }
   if (seconds > 0) row["step_time_s"] = seconds, row["tokens_per_s"] = tokens / seconds;
   if (mfu > 0) row["mfu"] = mfu;
@@ -318,12 +322,16 @@ std::vector<double> Progress::times_since(std::int64_t step) const {
 }
 
 void Progress::summarise(TrainSummary& summary) const {
-  summary.losses = losses_;
+  const Environment& environment = control_.environment();
+  summary.starts = environment.start + 1;
+  if (environment.began_at >= 0) summary.first_step = environment.began_at;
+  std::vector<double>& losses = summary.losses = earlier_losses_;
+  losses.insert(losses.end(), losses_.begin(), losses_.end());
   summary.grad_norms = norms_;
   summary.step_times = times_;
-  if (!losses_.empty()) {
-    summary.first_loss = losses_.front();
-    summary.last_loss = std::isnan(losses_.back()) ? std::fabs(losses_.back()) : losses_.back();
+  if (!losses.empty()) {
+    summary.first_loss = losses.front();
+    summary.last_loss = std::isnan(losses.back()) ? std::fabs(losses.back()) : losses.back();
   }
   if (times_.empty()) return;
   std::vector<double> sorted = times_;
@@ -345,8 +353,12 @@ void Progress::finish(const TrainSummary& summary) {
                                   summary.end_step, last),
                 true);
   std::string text = fmt::format("trained {} step{}", steps, steps == 1 ? "" : "s");
+  if (summary.starts > 1) text += fmt::format(" in {} starts", summary.starts);
   if (steps > 0)
-    text += fmt::format(": loss {:.4f} -> {:.4f}", summary.first_loss, summary.last_loss);
+    text += fmt::format(": loss {:.4f} -> {}", summary.first_loss,
+                        lost_rounds_ > 0 && std::isnan(summary.last_loss)
+                            ? "none"
+                            : fmt::format("{:.4f}", summary.last_loss));
   if (!std::isnan(summary.validation_loss))
     text += fmt::format(", validation {:.4f}", summary.validation_loss);
   if (summary.median_step_s > 0)
@@ -360,11 +372,11 @@ void Progress::finish(const TrainSummary& summary) {
   if (summary.signal != 0)
     text += fmt::format(" (interrupted by SIG{})", sigabbrev_np(summary.signal));
   line(text, true);
-  if (all_late_ > 0)
+  if (lost_rounds_ > 0)
     fmt::print(stderr,
-               "warning: all clients were late in {} of {} steps, which taught nothing: a longer "
-               "method.deadline may help\n",
-               all_late_, losses_.size());
+               "warning: all clients were late in {} of {} rounds, which changed no weight: a "
+               "longer method.deadline may help\n",
+               lost_rounds_, lost_rounds_ + other_rounds_);
   if (diverged_)
     fmt::print(
         stderr,

@@ -107,8 +107,9 @@ class Progress {
   std::optional<SlowRanks> slow_ = {};         // rank 0, with recovery.slow_factor
   std::optional<SlowRank> overloaded_ = {};
   std::int64_t first_ = -1;
+  std::vector<double> earlier_losses_ = {};  // of earlier starts of the run
   std::vector<double> losses_ = {}, norms_ = {}, times_ = {};
-  std::int64_t all_late_ = 0;  // steps in which every client was late, so that there is no loss
+  std::int64_t lost_rounds_ = 0, other_rounds_ = 0;  // lost: every client was late
   std::optional<std::int64_t> diverged_ = {};  // the first step with a loss that is not finite
   std::vector<std::int64_t> timed_ = {};       // the step of each entry of times_
 };

@@ -57,7 +57,8 @@ struct Replacement {
 /// The result of a run. Losses, norms, times and MFU are known in rank 0 only.
 struct TrainSummary {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-  std::int64_t first_step = 0, end_step = 0;         // ran [first_step, end_step)
+  std::int64_t first_step = 0, end_step = 0;  // ran [first_step, end_step)
+  int starts = 1;  // with those after failures. Steps and losses are of all, the rest of the last
   double first_loss = unknown, last_loss = unknown;  // mean per label of a step; NaN: no step
   double validation_loss = unknown;                  // the last one measured; NaN: none was
   std::vector<std::pair<std::string, double>> evaluated = {};  // the same on train.evaluate's

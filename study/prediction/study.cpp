@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -212,6 +213,24 @@ std::vector<std::string> warnings_of(const job::Job& job, const program::Program
   return out;
 }
 
+/// Says that steps of workers that run freely still change when the run ends, so that their mean is
+/// not that of a long run; empty: they do not.
+std::string drift_of(const program::Program& program, const std::vector<execution::Metrics>& runs) {
+  if (std::ranges::none_of(program.roles, &program::Role::free_running)) return "";
+  double first = 0, second = 0;
+  for (const execution::Metrics& run : runs) {
+    const auto half = static_cast<std::ptrdiff_t>(run.step_times.size() / 2);
+    first += std::accumulate(run.step_times.begin(), run.step_times.begin() + half, 0.0);
+    second += std::accumulate(run.step_times.end() - half, run.step_times.end(), 0.0);
+  }
+  constexpr double noise = 1.1;
+  if (first == 0 || std::max(first / second, second / first) < noise) return "";
+  return fmt::format(
+      "steps still change: the second half of those that were run took {:.3g} times as long as the "
+      "first half, so a longer run has another mean (more --steps)",
+      second / first);
+}
+
 std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const costs::Costs& costs) {
   std::set<std::string> kinds;
   for (Id device : costs.rank_to_device())
@@ -340,6 +359,8 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   out.idle_unknown = idle_unknown(job.cluster, costs);
   out.rent = cluster::rent_of(job.cluster, job.plan.placement.rank_to_device);
   out.warnings = warnings_of(job, linked.program, costs, out);
+  if (std::string drift = drift_of(linked.program, metrics); !drift.empty())
+    out.warnings.push_back(std::move(drift));
   warn_of_encryption(job, profile, out.warnings);
   check_finite(to_json(out));
   return out;

@@ -173,14 +173,14 @@ void read_scaling(const Config& c, Sweep& out) {
     throw c.error("kind", "what = \"goodput\" has no scaling; it is for simulate and plan");
   if (!c.has("devices")) throw c.error("devices", "a scaling needs it, as in [8, 16, 32]");
   Axis axis{.name = "devices", .values = AxisReader::numbers(c, "devices")};
-  std::int64_t before = 0;
+  std::int64_t previous = 0;
   for (AxisValue& value : axis.values) {
     value.set.clear();
     value.devices = value.label.is_number_integer() ? value.label.get<std::int64_t>() : 0;
-    if (value.devices <= before)
+    if (value.devices <= previous)
       throw c.error("devices", fmt::format("{}: must be whole numbers that rise, as in [8, 16, 32]",
                                            value.label.dump()));
-    before = value.devices;
+    previous = value.devices;
   }
   if (axis.values.empty()) throw c.error("devices", "needs at least one number");
   out.axes.push_back(std::move(axis));

@@ -36,7 +36,9 @@ class Recovery(RecoveryCase):
             second = self.kill_after(child, "cut", first, 0)
             text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
-        self.assertEqual(json.loads(text)["end_step"], STEPS)
+        result = json.loads(text)
+        self.assertEqual((result["first_step"], result["end_step"], result["starts"]), (0, STEPS, 3))
+        self.assertEqual(result["losses"], list(self.losses_of("cut").values()))
         self.assertIn("recovery 1 of 3 (restart): 2 ranks go on from step", said)
         notes = self.recoveries("cut")
         self.assertEqual([(n["number"], n["died"], n["ranks"]) for n in notes], [(1, [1], 2), (2, [0], 2)])
@@ -259,8 +261,9 @@ class Recovery(RecoveryCase):
         self.assertEqual([(n["died"], n["hung"]) for n in (hung, stopped)], [([], [1]), ([], [0])])
         self.assertIn("rank 1 ", self.said)
         self.assertIn("lane dp has been at step 10, op", self.said)
-        self.assertLess(hung["down_s"], 5)
-        self.assertLess(stopped["down_s"], 10)
+        self.assertGreater(min(hung["down_s"], stopped["down_s"]), 2)  # run.timeout passes before it is noticed
+        self.assertLess(hung["down_s"], 7)
+        self.assertLess(stopped["down_s"], 12)
 
     def struck(self, trace, events, keys):
         """Runs 40 steps under a trace of so many events; returns the recoveries."""
@@ -279,13 +282,16 @@ class Recovery(RecoveryCase):
     def test_a_trace_goes_on_with_fewer_ranks(self):
         """After a recovery the trace names a rank that is no more."""
         trace = self.trace(
-            {"kind": "rank_dies", "rank": 3, "step": 12}, {"kind": "slows", "rank": 0, "step": 20, "duration": "10ms", "factor": 2.0}
+            {"kind": "rank_dies", "rank": 3, "step": 12},
+            {"kind": "slows", "rank": 0, "step": 20, "duration": "10ms", "factor": 2.0},
+            {"kind": "hangs", "rank": 3, "step": 25, "duration": "60s"},
         )
         keys = {"method.dp": 4, "recovery.policy": "shrink", "recovery.restarts": 1, "train.steps": 30}
         with self.start("fewer", 4, keys, "--faults", trace) as child:
             text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
         self.assertEqual(json.loads(text)["world_size"], 2)
+        self.assertIn("event 3 (hangs) did not strike: there was no rank 3 any more: the run ended with 2 ranks", said)
         self.assertEqual([json.loads(line)["event"] for line in (self.tmp / "fewer/faults.jsonl").read_text().splitlines()], [0, 1])
 
     @pytest.mark.soak

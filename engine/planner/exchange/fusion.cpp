@@ -41,13 +41,13 @@ namespace {
 std::vector<Id> ends_of(const std::vector<double>& ready, double cycle,
                         const model::ModelSpec& model) {
   std::vector<Id> out;
-  Id before = none;
+  Id previous = none;
   for (Id s = static_cast<Id>(model.segments.size()); s-- > 0;) {
     if (model.segments[s].groups.empty() || ready[s] < 0) continue;
-    const bool later = before != none && (cycle == 0 || std::floor(ready[s] / cycle) >
-                                                            std::floor(ready[before] / cycle));
-    if (later) out.push_back(before);
-    before = s;
+    const bool later = previous != none && (cycle == 0 || std::floor(ready[s] / cycle) >
+                                                              std::floor(ready[previous] / cycle));
+    if (later) out.push_back(previous);
+    previous = s;
   }
   return out;
 }

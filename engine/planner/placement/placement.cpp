@@ -209,7 +209,7 @@ class Placer {
 
   /// The best stages and shares for an assignment. Empty stages: nothing fits.
   Placement placed(const Assignment& assignment) {
-    const std::vector<int> before = plan_.schedule.shares;
+    const std::vector<int> shares_so_far = plan_.schedule.shares;
     estimate_.set_assignment(assignment);
     Placement out;
     out.seconds = std::numeric_limits<double>::infinity();
@@ -233,7 +233,7 @@ class Placer {
       if (!cut()) break;
       keep(out.shares.empty() ? worth_it : 1);
     }
-    plan_.schedule.shares = before;
+    plan_.schedule.shares = shares_so_far;
     return out;
   }
 

@@ -126,6 +126,7 @@ void LocalRanks::go_on(const NextStart& next) {
                                    .address = next.address.empty() ? address() : next.address,
                                    .port = next.port == 0 ? port() : next.port,
                                    .start = start_,
+                                   .began_at = began_at_,
                                    .first = next.first_start,
                                    .resume_from = next.resume_from,
                                    .set = next.set});
@@ -198,6 +199,7 @@ void LocalRanks::heed(RankProcess& p, const Report& report) {
       break;
     case ReportKind::began:
       began_ = true;
+      if (start_ == 0) began_at_ = report.step;
       if (!down_since_) break;  // the first start
       options_.began(report.step, seconds_since(*std::exchange(down_since_, std::nullopt)));
       break;
@@ -220,7 +222,7 @@ void LocalRanks::heed(RankProcess& p, const Report& report) {
       break;
     case ReportKind::stuck:
       if (std::ranges::count(stuck_, report.rank) == 0) stuck_.push_back(report.rank);
-      fail_because_of(report.rank);
+      fail_because_of(report.rank, Seconds(report.silent));
       break;
     case ReportKind::broken:
       lose(report.rank);
@@ -312,8 +314,9 @@ void LocalRanks::give_up(RankProcess& process) {
   kill(process.pid, SIGKILL);
 }
 
-void LocalRanks::fail_because_of(int stuck) {
+void LocalRanks::fail_because_of(int stuck, Seconds silent) {
   fail();
+  failed_at_ = std::min(*failed_at_, Clock::now() - to_duration(silent));
   for (RankProcess& p : processes_)
     if (p.rank == stuck && !p.status && !p.waiting) give_up(p);
 }

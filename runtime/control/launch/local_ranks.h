@@ -35,8 +35,8 @@ class LocalRanks {
   /// they hang or are stopped, are killed.
   void fail();
   /// The start has failed because of this rank, which may not end by itself: it is killed at once
-  /// if it is here.
-  void fail_because_of(int stuck);
+  /// if it is here. It has made no progress for at least so long.
+  void fail_because_of(int stuck, Seconds silent = {});
   /// The start has failed because of this rank, which counts as dead: it is killed if it is here.
   void lose(int rank);
   /// Ends the processes that wait or stand by.
@@ -79,8 +79,9 @@ class LocalRanks {
   Secret secret_;  // of the run
   RankOutput output_ = {};
   std::vector<RankProcess> processes_ = {};
-  int ranks_ = 0;  // of this start, those of other launchers as well
-  int start_ = 0;  // the number of this start
+  int ranks_ = 0;               // of this start, those of other launchers as well
+  int start_ = 0;               // the number of this start
+  std::int64_t began_at_ = -1;  // the first start's first step; -1: not known here
   std::optional<Deadline> deadline_ = {};
   bool failed_ = false, draining_ = false, began_ = false;
   bool ending_ = false;                     // all processes are to end

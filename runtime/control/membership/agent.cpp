@@ -59,6 +59,7 @@ void send(int fd, const Assignment& a) {
                    {"address", a.address},
                    {"port", a.port},
                    {"start", a.start},
+                   {"began_at", a.began_at},
                    {"first", a.first},
                    {"resume_from", a.resume_from},
                    {"set", a.set},
@@ -70,7 +71,8 @@ void send(int fd, const Report& report) {
                    {"text", report.text.substr(0, longest / 8)},
                    {"step", report.step},
                    {"shares", report.shares},
-                   {"rank", report.rank}});
+                   {"rank", report.rank},
+                   {"silent", report.silent}});
 }
 
 std::optional<Assignment> receive_assignment(int fd) {
@@ -84,6 +86,7 @@ std::optional<Assignment> receive_assignment(int fd) {
                       .address = packet->at("address"),
                       .port = packet->at("port"),
                       .start = packet->at("start"),
+                      .began_at = packet->at("began_at"),
                       .first = packet->at("first"),
                       .resume_from = packet->at("resume_from"),
                       .set = packet->at("set"),
@@ -99,9 +102,10 @@ std::optional<Report> receive_report(int fd) {
   return read_packet([&] {
     return Report{.kind = *kind,
                   .text = packet->value("text", ""),
-                  .step = packet->value("step", 0),
+                  .step = packet->value("step", std::int64_t{0}),
                   .shares = packet->value("shares", std::vector<int>{}),
-                  .rank = packet->value("rank", -1)};
+                  .rank = packet->value("rank", -1),
+                  .silent = packet->value("silent", 0.0)};
   });
 }
 
@@ -149,7 +153,8 @@ Environment Agent::environment_of(const Assignment& a) const {
           .launcher = "rehearse",
           .listener = first ? fcntl(listener_.get(), F_DUPFD_CLOEXEC, 3) : -1,
           .secret = secret_of(),
-          .start = a.start};
+          .start = a.start,
+          .began_at = a.began_at};
 }
 
 }  // namespace rehearse::runtime

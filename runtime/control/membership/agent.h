@@ -25,6 +25,7 @@ struct Assignment {
   std::string address = {};           // of rank 0's node
   std::uint16_t port = 0;             // where rank 0 listens
   int start = 0;                      // as Environment::start
+  std::int64_t began_at = -1;         // as Environment::began_at
   bool first = false;                 // the run's first start: as the command line says
   std::string resume_from = {};       // a checkpoint; empty: the run begins anew
   std::vector<std::string> set = {};  // --set of this start, after those of the command line
@@ -59,6 +60,7 @@ struct Report {
   std::int64_t step = 0;         // drained, began
   std::vector<int> shares = {};  // unbalanced
   int rank = -1;                 // stuck, broken
+  double silent = 0;             // stuck: for so many seconds at least it has made no progress
 };
 
 // One message is one packet. `receive`: nothing when the other end has closed or nothing is there

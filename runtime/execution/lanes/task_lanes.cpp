@@ -63,13 +63,13 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r,
   std::vector<std::vector<Id>> order(role.lanes.size());
   for (std::size_t i = 0; i < role.ops.size(); ++i)
     order[role.ops[i].lane].push_back(static_cast<Id>(i));
-  std::vector<Id> before(role.ops.size(), none);
+  std::vector<Id> preceding(role.ops.size(), none);
   std::vector<TaskLane> lanes;
   for (std::size_t lane = 0; lane < order.size(); ++lane) {
     std::stable_sort(order[lane].begin(), order[lane].end(),
                      [&](Id a, Id b) { return role.ops[a].shift < role.ops[b].shift; });
     for (std::size_t i = 1; i < order[lane].size(); ++i)
-      before[order[lane][i]] = order[lane][i - 1];
+      preceding[order[lane][i]] = order[lane][i - 1];
     lanes.push_back({.name = role.lanes[lane].name});
   }
   for (std::size_t lane = 0; lane < order.size(); ++lane)
@@ -82,7 +82,7 @@ std::vector<TaskLane> lanes_of(const link::OrderedProgram& linked, Id r,
         const Id at = stack.back();
         stack.pop_back();
         std::vector<Id> earlier;
-        if (before[at] != none) earlier.push_back(before[at]);
+        if (preceding[at] != none) earlier.push_back(preceding[at]);
         for (const link::Wait& wait : linked.roles[r].waits.of(at))
           if (wait.lag == 0) earlier.push_back(wait.op);
         for (const Id e : earlier) {
