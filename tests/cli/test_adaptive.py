@@ -151,7 +151,7 @@ class Trained(CliTestCase):
         keys = ["recovery.policy=shrink", "recovery.restarts=1", "train.save_every=3", "adaptive.warmup_steps=4", "train.global_batch=6"]
         sets = [word for key in keys for word in ("--set", key)]
         one = self.json("train", self.job(self.text), "--nproc", 3, *sets, "--faults", trace)
-        self.assertEqual((one["world_size"], one["first_step"], one["end_step"]), (2, 6, 12))
+        self.assertEqual((one["world_size"], one["first_step"], one["end_step"], one["starts"]), (2, 0, 12, 2))
         self.assertEqual([change["step"] for change in one["plan_changes"]], [6])
         self.assertRegex(one["plan_changes"][0]["plan"], "dp 2 .*gradients sparse")
         observed = json.loads((self.tmp / "out/warm-up.profile.json").read_text())["variances"]

@@ -52,7 +52,8 @@ Event any_event(std::uint64_t seed) {
   else
     e.step = below(1U << 30), e.phase = static_cast<Phase>(below(7));
   if (takes_duration(e.kind)) e.duration = Seconds(random_uniform(key, 101) * 1e-7);
-  if (takes_factor(e.kind)) e.factor = random_uniform(key, 102);
+  if (takes_factor(e.kind))
+    e.factor = random_uniform(key, 102) + (e.kind == Kind::packet_loss ? 0 : 1);
   e.detection = Seconds(random_uniform(key, 103) * 1e4);
   e.cause = below(2) == 0 ? "" : "faulty GPU";
   return e;

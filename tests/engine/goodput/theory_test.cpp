@@ -126,13 +126,14 @@ TEST(Theory, YoungsIntervalIsTheBestWithinItsSecondOrderError) {
 }
 
 TEST(Theory, NothingFailsAndNothingIsSearched) {
-  const Setting s = thousand(1, 10, 100);
+  Setting s = thousand(1, 10, 100);
   EXPECT_TRUE(score_intervals(s, restart(), {{}}).empty());
   EXPECT_EQ(between_incidents({{}}, s).value, 0);
   // Nor is a stall a failure that is over before the run notices.
+  s.detection = ticks(Seconds(600));
   Incident stall{.at = ticks(Seconds(100)), .strike = Strike::stalls, .slots = {0}, .lasts = 1};
   EXPECT_EQ(between_incidents({{stall}}, s).value, 0);
-  stall.lasts = s.default_detection;
+  stall.lasts = *s.detection;
   EXPECT_EQ(between_incidents({{stall}}, s).value, seconds(s.duration).value);
   EXPECT_DOUBLE_EQ(walk_all(s, restart(), {{}}).goodput.mean, 1);
 }

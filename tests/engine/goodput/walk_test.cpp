@@ -249,7 +249,7 @@ TEST(Walk, SpoiledAndBlockedCheckpointsCostTheOneBefore) {
   for (const auto& [from, lasts, longer] : {std::tuple(150, 105, 50), {207, 48, 48}}) {
     const Incident some{.at = from * second, .strike = Strike::blocks, .lasts = lasts * second};
     const Outcome o = run(small(), RecoveryPolicy::restart, {some});
-    EXPECT_EQ(lost(o, Loss::checkpoint), (95 * 5 + longer) * second) << from;
+    EXPECT_EQ(lost(o, Loss::checkpoint), (94 * 5 + longer) * second) << from;
   }
   const Incident forever{.at = 150 * second, .strike = Strike::blocks};
   EXPECT_EQ(run(small(), RecoveryPolicy::restart, {forever}).steps, 20);
