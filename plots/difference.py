@@ -3,29 +3,26 @@
 import math
 
 from plots import explain, style
+from plots.fields import Amount, Number, record
 
 BARS = 12  # most parts
 PATHS = {"forward": style.KINDS["forward"], "backward": style.KINDS["backward"], "update": style.KINDS["update"]}
 
 
-def read(top):
-    top.version()
-    return {"parts": explain.read_parts(top.get("parts").items(), "a_s", "b_s"), "a": _side(top.get("a")), "b": _side(top.get("b"))}
+class Part(explain.Part):
+    a_s: Amount
+    b_s: Amount
 
 
-def _side(item):
-    path = [
-        (s.get("what").text(), s.get("start_s").number(), s.get("seconds").number(0), s.get("communication_s").number(0))
-        for s in item.get("critical_path").items()
-    ]
-    return {"job": item.get("job").text(), "step_time": item.get("explained_step_time_s").number(0), "path": path}
+Stretch = record("Stretch", what=str, start_s=Number, seconds=Amount, communication_s=Amount)
+Side = record("Side", job=str, explained_step_time_s=Amount, critical_path=list[Stretch])
+Difference = record("Difference", parts=list[Part], a=Side, b=Side)
 
 
 def draw(difference):
-    """The figure of one difference, as `read` returns it."""
-    parts = [(kind, name, b - a) for kind, name, a, b in difference["parts"] if not math.isclose(a, b)][:BARS]
+    parts = [(p.kind, p.name, p.b_s - p.a_s) for p in difference.parts if not math.isclose(p.a_s, p.b_s)][:BARS]
     figure, axes = style.panels(12.5, 1.6 + 0.28 * max(len(parts), 6), (1, 1.5))
-    longest = max(difference["a"]["step_time"], difference["b"]["step_time"])
+    longest = max(difference.a.explained_step_time_s, difference.b.explained_step_time_s)
     factor, unit = style.time_unit(longest)
     _bars(axes[0], parts, factor, unit)
     _timelines(axes[1], difference, factor, unit)
@@ -44,19 +41,21 @@ def _bars(axis, parts, factor, unit):
     axis.margins(x=0.12)
 
 
-def _look(what, seconds, communication):
+def _look(stretch):
     """Label and colour of a stretch of the path."""
-    if what in PATHS:
-        return what, PATHS[what]
-    return ("communication", style.KINDS["collective"]) if communication > seconds / 2 else ("other", style.KINDS["other"])
+    if stretch.what in PATHS:
+        return stretch.what, PATHS[stretch.what]
+    communicates = stretch.communication_s > stretch.seconds / 2
+    return ("communication", style.KINDS["collective"]) if communicates else ("other", style.KINDS["other"])
 
 
 def _timelines(axis, difference, factor, unit):
     labelled = {}
-    for row, side in enumerate(("a", "b")):
-        for what, start, seconds, communication in difference[side]["path"]:
-            label, colour = _look(what, seconds, communication)
-            bar = axis.barh(row, seconds * factor, left=start * factor, height=0.6, color=colour, edgecolor=style.PAPER, linewidth=0.4)
+    for row, side in enumerate((difference.a, difference.b)):
+        for one in side.critical_path:
+            label, colour = _look(one)
+            edge = {"edgecolor": style.PAPER, "linewidth": 0.4}
+            bar = axis.barh(row, one.seconds * factor, left=one.start_s * factor, height=0.6, color=colour, **edge)
             labelled.setdefault(label, bar)
     axis.set_title("Critical path of a step")
     axis.set_xlabel(unit)

@@ -2,6 +2,7 @@
 busiest links and devices."""
 
 from plots import style
+from plots.fields import Amount, Number, Object, one_of, record
 
 BARS = 12  # most bars of a panel
 LEAST = 0.0005  # of the step: smaller gains are left out
@@ -16,36 +17,35 @@ COLOURS = {
 }
 
 
-def read(item):
-    """Reads the value of "explain" in the JSON of `simulate`; None without one. `item` is an inputs.Checked."""
-    if item.value is None:
-        return None
-    return {
-        "step_time": item.get("step_time_s").number(0),
-        "parts": read_parts(item.get("parts").items(), "path_s", "mean_rank_s"),
-        "gains": [(g.get("resource").text(), g.get("saved").number()) for g in item.get("ten_percent_more").items()],
-        "links": [(x.get("first").text(), x.get("number").integer(), x.get("used").number(0)) for x in item.get("links").items()],
-        "devices": [
-            (f"rank {d.get('first_rank').integer()}", d.get("ranks").integer(), d.get("busy").number(0))
-            for d in item.get("devices").items()
-        ],
-    }
+class Part(Object):
+    kind: one_of(COLOURS)
+    name: str
 
 
-def read_parts(items, *figures):
-    """Kind, name and the named figures of each part of a step. Each kind has a colour."""
-    parts = [(p.get("kind").text(), p.get("name").text(), *(p.get(key).number(0) for key in figures)) for p in items]
-    for part, (kind, *_) in zip(items, parts, strict=True):
-        if kind not in COLOURS:
-            part.get("kind").fail(f"one of {', '.join(COLOURS)}")
-    return parts
+class TimedPart(Part):
+    path_s: Amount
+    mean_rank_s: Amount
+
+
+Gain = record("Gain", resource=str, saved=Number)
+Links = record("Links", first=str, number=int, used=Amount)
+Devices = record("Devices", first_rank=int, ranks=int, busy=Amount)
+
+
+class Explanation(Object):
+    """The value of "explain" in the JSON of `simulate`."""
+
+    step_time_s: Amount
+    parts: list[TimedPart]
+    ten_percent_more: list[Gain]
+    links: list[Links]
+    devices: list[Devices]
 
 
 def draw(explained):
-    """The figure of one explanation, as `read` returns it."""
-    gains = [(name, 100 * saved) for name, saved in explained["gains"] if abs(saved) >= LEAST][:BARS]
-    used = [(alike(name, count), 100 * share) for name, count, share in explained["devices"][:BARS]]
-    used += [(alike(name, count), 100 * share) for name, count, share in explained["links"][:BARS]]
+    gains = [(g.resource, 100 * g.saved) for g in explained.ten_percent_more if abs(g.saved) >= LEAST][:BARS]
+    used = [(alike(f"rank {d.first_rank}", d.ranks), 100 * d.busy) for d in explained.devices[:BARS]]
+    used += [(alike(x.first, x.number), 100 * x.used) for x in explained.links[:BARS]]
     rows = max(len(gains), len(used), 6)
     figure, axes = style.panels(12.5, 1.2 + 0.28 * rows, (0.9, 1, 1))
     stacks(axes[0], explained)
@@ -60,17 +60,17 @@ def alike(name, count):
 
 def stacks(axis, explained):
     """Both views of the step as stacks of kinds; the largest parts have their names beside them."""
-    factor, unit = style.time_unit(explained["step_time"])
+    factor, unit = style.time_unit(explained.step_time_s)
     seen = set()
     for column in (0, 1):
         bottom = 0.0
-        for kind, name, *seconds in explained["parts"]:
-            height = seconds[column] * factor
+        for part in explained.parts:
+            kind, height = part.kind, (part.path_s, part.mean_rank_s)[column] * factor
             label = kind if kind not in seen and height else None
             seen |= {kind} if label else set()
             axis.bar(column, height, bottom=bottom, width=0.8, color=COLOURS[kind], edgecolor=style.PAPER, linewidth=0.6, label=label)
-            if height > 0.05 * explained["step_time"] * factor:
-                axis.text(column, bottom + height / 2, name, ha="center", va="center", fontsize=6.5)
+            if height > 0.05 * explained.step_time_s * factor:
+                axis.text(column, bottom + height / 2, part.name, ha="center", va="center", fontsize=6.5)
             bottom += height
     axis.set_title("Where the step goes")
     axis.set_ylabel(f"{unit} a step")

@@ -2,30 +2,32 @@
 where they strike."""
 
 from plots import style
+from plots.fields import Amount, Number, Object, record
 
 SHOWN = 12  # events with their text; of more, only the places
 
 
-def read(item):
-    """Reads the value of "faults" in the JSON of `simulate`; None without one. `item` is an inputs.Checked."""
-    if item.value is None:
-        return None
-    events = [
-        (event.get("step").integer(), event.get("text").text(), event.get("cost_s").number())
-        for event in item.get("events").items()
-        if event.get("step", None).value is not None and event.get("no_effect", None).value is None
-    ]
-    stop = item.get("stop", None)
-    return {
-        "times": [v.number(0) for v in item.get("step_times_s").items()],
-        "undisturbed": [v.number(0) for v in item.get("undisturbed_step_times_s").items()],
-        "events": events,
-        "stop": None if stop.value is None else stop.get("step").integer(),
-    }
+class Event(Object):
+    text: str
+    cost_s: Number
+    step: int | None = None
+    no_effect: object = None
+
+
+Stop = record("Stop", step=int)
+
+
+class Faults(Object):
+    """The value of "faults" in the JSON of `simulate`."""
+
+    step_times_s: list[Amount]
+    undisturbed_step_times_s: list[Amount]
+    events: list[Event]
+    stop: Stop | None = None
 
 
 def draw(faults):
-    longest = max([*faults["times"], *faults["undisturbed"], 1e-12])
+    longest = max([*faults.step_times_s, *faults.undisturbed_step_times_s, 1e-12])
     factor, unit = style.time_unit(longest)
     figure, axes = style.figure(12.5, 3.8, squeeze=False)
     axis = axes[0, 0]
@@ -33,15 +35,16 @@ def draw(faults):
     def steps(values, colour, label):
         axis.step(range(1, len(values) + 1), [v * factor for v in values], where="mid", color=colour, label=label)
 
-    steps(faults["undisturbed"], style.QUIET, "undisturbed")
-    steps(faults["times"], style.SERIES[0], "with the events")
-    for number, (step, text, cost) in enumerate(faults["events"]):
-        stops = step == faults["stop"]
-        axis.axvline(step, color=style.VERMILION, linewidth=2 if stops else 0.8, linestyle="-" if stops else ":")
+    steps(faults.undisturbed_step_times_s, style.QUIET, "undisturbed")
+    steps(faults.step_times_s, style.SERIES[0], "with the events")
+    drawn = [event for event in faults.events if event.step is not None and event.no_effect is None]
+    for number, event in enumerate(drawn):
+        stops = faults.stop is not None and event.step == faults.stop.step
+        axis.axvline(event.step, color=style.VERMILION, linewidth=2 if stops else 0.8, linestyle="-" if stops else ":")
         if number < SHOWN:
             axis.annotate(
-                f"{text}: {'stops' if stops else f'+{max(0, cost):.3g} s'}",
-                (step, longest * factor),
+                f"{event.text}: {'stops' if stops else f'+{max(0, event.cost_s):.3g} s'}",
+                (event.step, longest * factor),
                 xytext=(3, 0),
                 textcoords="offset points",
                 rotation=90,

@@ -1,6 +1,24 @@
 """The figure of training runs: loss and validation loss over steps, with the throughput below."""
 
+from dataclasses import dataclass
+
 from plots import style
+from plots.fields import Number, Object
+
+
+class Row(Object):
+    """A step, or a validation after it."""
+
+    step: int
+    loss: Number | None = None  # None: there is no point to draw, as where the loss diverged
+    validation_loss: Number | None = None
+    tokens_per_s: Number | None = None
+
+
+@dataclass
+class Losses:
+    label: str
+    rows: list
 
 
 def smooth(values):
@@ -19,7 +37,7 @@ def smooth(values):
 
 def draw(runs):
     """The figure for one or more training runs."""
-    with_speed = any(row["tokens_per_s"] for run in runs for row in run.rows)
+    with_speed = any(row.tokens_per_s for run in runs for row in run.rows)
     figure, axes = style.figure(
         12.5,
         4.6 if with_speed else 3.4,
@@ -31,7 +49,7 @@ def draw(runs):
     top = axes[0, 0]
     validated = False
     for run, colour in zip(runs, style.SERIES * (1 + len(runs) // len(style.SERIES)), strict=False):
-        points = [(r["step"], r["loss"]) for r in run.rows if r["loss"] is not None]
+        points = [(r.step, r.loss) for r in run.rows if r.loss is not None]
         if points:
             steps, values = zip(*points, strict=True)
             many = len(values) > 30
@@ -44,12 +62,12 @@ def draw(runs):
                 linewidth=2,
                 label=run.label,
             )
-        checks = [(r["step"], r["validation_loss"]) for r in run.rows if r["validation_loss"] is not None]
+        checks = [(r.step, r.validation_loss) for r in run.rows if r.validation_loss is not None]
         if checks:
             validated = True
             top.plot(*zip(*checks, strict=True), "o", color=colour, markerfacecolor=style.PAPER, markersize=6, markeredgewidth=1.6)
         if with_speed:
-            speed = [(r["step"], r["tokens_per_s"]) for r in run.rows if r["tokens_per_s"] is not None]
+            speed = [(r.step, r.tokens_per_s) for r in run.rows if r.tokens_per_s is not None]
             if speed:
                 axes[1, 0].plot(*zip(*speed, strict=True), color=colour, linewidth=1.2)
     top.set_title("Training loss")

@@ -2,6 +2,7 @@
 text and report.css the style; this file computes the values for the template."""
 
 import base64
+import operator
 import pathlib
 import re
 import statistics
@@ -11,13 +12,13 @@ import jinja2
 from plots import methods, prediction, style
 
 BEST = {
-    "step_time": min,
+    "step_time_s.mean": min,
     "samples_per_s": max,
     "mfu": max,
     "bubble_fraction": min,
     "exposed_comm_s": min,
-    "sent_mean": min,
-    "energy": min,
+    "bytes_sent_per_rank.mean": min,
+    "joules": min,
     "robustness": max,
 }
 
@@ -66,7 +67,7 @@ def best(results):
     """The best value of each column that has one; None if all values are equal."""
     found = {}
     for key, choose in BEST.items():
-        known = [r[key] for r in results if r[key] is not None]
+        known = [value for value in map(operator.attrgetter(key), results) if value is not None]
         found[key] = choose(known) if len(set(known)) > 1 else None
     return found
 
@@ -75,12 +76,12 @@ def trained(run):
     """The numbers in the row of a training run."""
 
     def known(key):
-        return [r[key] for r in run.rows if r[key] is not None]
+        return [value for value in map(operator.attrgetter(key), run.rows) if value is not None]
 
     losses, checks, speeds = known("loss"), known("validation_loss"), known("tokens_per_s")
     return {
         "label": run.label,
-        "steps": run.rows[-1]["step"],
+        "steps": run.rows[-1].step,
         "losses": len(losses),
         "first": losses[0] if losses else None,
         "last": losses[-1] if losses else None,
@@ -93,41 +94,41 @@ def warnings(ranked):
     """{warning: the methods that gave it}."""
     said = {}
     for name, result in ranked:
-        for warning in result["warnings"]:
+        for warning in result.warnings:
             said.setdefault(warning, []).append(name)
     return said
 
 
 def subject(result):
     """What was simulated: model, batch and cluster."""
-    text = result["model"]
-    if result["global_batch"] and result["seq_len"]:
-        text += f", {result['global_batch']:,} samples of {result['seq_len']:,} tokens a step"
-    if result["precision"]:
-        text += f", {result['precision']}"
-    if result["cluster"]:
-        text += f", on {result['cluster']}"
+    text = result.model
+    if result.global_batch and result.seq_len:
+        text += f", {result.global_batch:,} samples of {result.seq_len:,} tokens a step"
+    if result.precision:
+        text += f", {result.precision}"
+    if result.cluster:
+        text += f", on {result.cluster}"
     return text
 
 
 def intro(results):
     """Each subject once, then the numbers of methods, seeds and ranks."""
-    subjects = "; ".join(dict.fromkeys(subject(r) for r in results if r["model"]))
+    subjects = "; ".join(dict.fromkeys(subject(r) for r in results if r.model))
     text = f"{len(results)} simulated method{'s' * (len(results) != 1)}" if results else ""
-    if seeds := {len(r["values"]) for r in results if r["values"]}:
+    if seeds := {len(r.step_time_s.values) for r in results if r.step_time_s.values}:
         text += f", {'/'.join(map(str, sorted(seeds)))} seed{'s' * (max(seeds) > 1)} each"
-    if sizes := sorted({r["world_size"] for r in results}):
+    if sizes := sorted({r.world_size for r in results}):
         text += f", on {'/'.join(map(str, sizes))} ranks"
     return f"{subjects}: {text}" if subjects else text
 
 
 def provenance(given, ranked):
     """(text, code) pairs of what is needed to get the same numbers again: commands, version, fidelity and hashes."""
-    found = [("", command) for command in dict.fromkeys(given.commands)]
-    found += [(f"rehearse {version}", "") for version in sorted(set(given.versions))]
+    found = [("", command) for command in dict.fromkeys(o.command for o in given.origins if o.command)]
+    found += [(f"rehearse {version}", "") for version in sorted({o.version for o in given.origins if o.version})]
     for key, title in (("fidelity", "fidelity"), ("cluster_hash", "cluster")):
-        found += [(title, value) for value in sorted({r[key] for r in given.results if r[key]})]
-    return found + [(f"program of {name}", r["program_hash"]) for name, r in ranked if r["program_hash"]]
+        found += [(title, value) for value in sorted({getattr(r, key) for r in given.results} - {""})]
+    return found + [(f"program of {name}", r.program_hash) for name, r in ranked if r.program_hash]
 
 
 OF_NO_JOB = ("collective", "accuracy", "goodput", "sweep", "diff")  # figures that a report of a job does not miss
@@ -156,7 +157,7 @@ def render(title, given, wide, narrow, what):
             given=given,
             ranked=ranked,
             best=best(given.results),
-            errors=[abs(prediction.error(r)) for r in given.runs if r["measured"] is not None and not r["oversubscribed"]],
+            errors=[abs(prediction.error(r)) for r in given.runs if r.measured and not r.oversubscribed],
             band=prediction.BAND,
             trained=[trained(run) for run in given.losses],
             warnings=warnings(ranked),

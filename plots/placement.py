@@ -1,79 +1,46 @@
 """Figures of a plan: the model's layers on the cluster's devices, and for each layer the variance of
 its gradient and the fraction that is sent (Sun 2026, eq. 1 and 3)."""
 
-from dataclasses import dataclass
-
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
 from plots import style
+from plots.fields import Amount, Object, Some, record
 
 NODES = 48  # most nodes that are drawn; others are similar, and the page is limited
 COLUMNS = 8  # nodes in a row
 
 
-@dataclass
-class Device:
+class Device(Object):
     name: str
     kind: str
     rank: int | None  # None: the plan does not use the device
-    stage: int
+    stage: int | None = None
 
 
-@dataclass
-class Layer:
+Node = record("Node", name=str, devices=list[Device])
+
+
+class Layer(Object):
     name: str
     stage: int
-    density: float
+    density: Amount
     reduction: str
-    variance: float | None  # per gradient entry; None: not measured
+    variance: Amount | None  # per gradient entry; None: not measured
 
 
-@dataclass
-class Placement:
+class Placement(Object):
+    """The value of "placement" in the JSON of `simulate --report`."""
+
     cluster: str
-    nodes: list  # of (name, [Device])
-    stages: list  # "embedding .. L5.mlp"
-    layers: list
+    nodes: Some[Node]
+    stages: list[str]  # "embedding .. L5.mlp"
+    layers: list[Layer]
 
-
-def read(top):
-    """Reads the JSON of `simulate --report` (docs/report.md); `top` is an inputs.Checked."""
-    top.version()
-    item = top.get("placement")
-    stages = [s.text() for s in item.get("stages").items()]
-
-    def stage_of(value):
-        stage = value.get("stage").integer()
-        if not 0 <= stage < len(stages):
-            value.get("stage").fail(f"a stage below {len(stages)}")
-        return stage
-
-    nodes = []
-    for node in item.get("nodes").items():
-        devices = []
-        for device in node.get("devices").items():
-            rank = device.get("rank")
-            used = rank.value is not None
-            devices.append(
-                Device(
-                    device.get("name").text(),
-                    device.get("kind").text(),
-                    rank.integer() if used else None,
-                    stage_of(device) if used else -1,
-                )
-            )
-        nodes.append((node.get("name").text(), devices))
-    layers = [
-        Layer(
-            layer.get("name").text(),
-            stage_of(layer),
-            layer.get("density").number(0),
-            layer.get("reduction").text(),
-            layer.get("variance").optional_number(0),
-        )
-        for layer in item.get("layers").items()
-    ]
-    return Placement(item.get("cluster").text(), nodes, stages, layers)
+    def __post_init__(self):
+        known = range(len(self.stages))
+        for one in (*(device for node in self.nodes for device in node.devices if device.rank is not None), *self.layers):
+            if one.stage not in known:
+                raise ValueError(f"Expected `stage` of {one.name} below {len(known)}, got {one.stage}")
 
 
 def colour(stage):
@@ -86,13 +53,13 @@ def colour(stage):
 def draw(placement):
     """The figure: nodes as boxes with their devices, coloured by pipeline stage."""
     shown = placement.nodes[:NODES]
-    most = max(len(devices) for _, devices in shown)
+    most = max(len(node.devices) for node in shown)
     across = 4 if most > 2 else most
     columns = min(COLUMNS // (across if style.is_narrow() else 1), len(shown))
     rows = -(-len(shown) // columns)
     down = -(-most // across)
     width, height = across + 0.9, down + 1.1
-    kinds = sorted({device.kind for _, devices in shown for device in devices})
+    kinds = sorted({device.kind for node in shown for device in node.devices})
     handles = [Patch(facecolor=colour(i), edgecolor=style.INK, label=f"stage {i}: {text}") for i, text in enumerate(placement.stages)]
     handles += [
         Patch(facecolor=style.PAPER, edgecolor=style.INK, hatch="//" * i, label=kind) for i, kind in enumerate(kinds) if len(kinds) > 1
@@ -100,7 +67,7 @@ def draw(placement):
     most_wide = style.NARROW if style.is_narrow() else 11.5
     scale = min(0.5, most_wide / (width * columns))  # inches per device
     figure, axes = style.figure(scale * width * columns, 0.5 + scale * height * rows + 0.12 * len(handles))
-    for i, (name, devices) in enumerate(shown):
+    for i, node in enumerate(shown):
         left, top = (i % columns) * width, -(i // columns) * height
         axes.add_patch(
             FancyBboxPatch(
@@ -113,8 +80,8 @@ def draw(placement):
                 linewidth=0.8,
             )
         )
-        axes.text(left + 0.1, top + 0.02, name, fontsize=7, color=style.QUIET, va="center")
-        for k, device in enumerate(devices):
+        axes.text(left + 0.1, top + 0.02, node.name, fontsize=7, color=style.QUIET, va="center")
+        for k, device in enumerate(node.devices):
             x, y = left + 0.18 + k % across, top - 1.15 - k // across
             used = device.rank is not None
             axes.add_patch(

@@ -2,25 +2,43 @@
 with the diagonal."""
 
 from matplotlib.lines import Line2D
+from msgspec import field
 
 from plots import style
+from plots.fields import Amount, Object, Positive
 
 BAND = 0.15  # the project's goal for the error on a machine with a core for every rank
 
 
+class Measured(Object):
+    median: Positive
+    deviation: Amount | None = None
+    values: list[Amount] = []
+
+
+class Run(Object):
+    name: str
+    world_size: int
+    predicted: Amount = field(name="predicted_step_time_s")
+    ci95: Amount | None = field(name="predicted_ci95", default=None)
+    measured: Measured | None = field(name="measured_step_time_s", default=None)  # None: before the run
+    oversubscribed: bool = False
+    prediction_hash: str = ""
+
+
 def error(run):
     """Signed relative error of the prediction, or None before the run."""
-    return None if run["measured"] is None else run["predicted"] / run["measured"] - 1
+    return None if run.measured is None else run.predicted / run.measured.median - 1
 
 
 def draw(runs):
     """The figure: runs as dumbbells; with two or more measured runs also a square plot of predicted
     over measured times."""
-    measured = [r for r in runs if r["measured"] is not None]
+    measured = [r for r in runs if r.measured]
     both = len(measured) > 1
     height = max(3.4 if both else 2.0, 1.5 + 0.55 * len(runs))
     figure, axes = style.panels(12.5 if both else 9, height, (1.9, 1) if both else (1,))
-    largest = max(max([r["predicted"], r["measured"] or 0, *r["values"]]) for r in runs)
+    largest = max(max([r.predicted, *((r.measured.median, *r.measured.values) if r.measured else ())]) for r in runs)
     factor, unit = style.time_unit(largest)
     _dumbbells(axes[0], runs, factor, unit)
     if both:
@@ -31,9 +49,9 @@ def draw(runs):
 def _dumbbells(axis, runs, factor, unit):
     reach = 0
     for row, run in enumerate(runs):
-        predicted = run["predicted"] * factor
-        if run["measured"] is not None:
-            measured = run["measured"] * factor
+        predicted = run.predicted * factor
+        if run.measured:
+            measured = run.measured.median * factor
             axis.plot(
                 [predicted, measured],
                 [row, row],
@@ -42,7 +60,7 @@ def _dumbbells(axis, runs, factor, unit):
                 zorder=1,
                 solid_capstyle="round",
             )
-            steps = [v * factor for v in run["values"]]
+            steps = [v * factor for v in run.measured.values]
             axis.plot(
                 steps,
                 [row + 0.24] * len(steps),
@@ -52,7 +70,7 @@ def _dumbbells(axis, runs, factor, unit):
                 markersize=7,
                 zorder=2,
             )
-            fill = style.PAPER if run["oversubscribed"] else style.VERMILION
+            fill = style.PAPER if run.oversubscribed else style.VERMILION
             axis.plot(
                 measured,
                 row,
@@ -67,7 +85,7 @@ def _dumbbells(axis, runs, factor, unit):
         axis.errorbar(
             predicted,
             row,
-            xerr=(run["ci95"] or 0) * factor,
+            xerr=(run.ci95 or 0) * factor,
             fmt="D",
             color=style.BLUE,
             markersize=7,
@@ -75,11 +93,11 @@ def _dumbbells(axis, runs, factor, unit):
             capsize=3,
             zorder=4,
         )
-        reach = max(reach, predicted + (run["ci95"] or 0) * factor)
+        reach = max(reach, predicted + (run.ci95 or 0) * factor)
     for row, run in enumerate(runs):
         off = error(run)
         text = "not yet measured" if off is None else style.percent(off, sign="+")
-        if run["oversubscribed"]:
+        if run.oversubscribed:
             text += "  oversubscribed"
         good = off is not None and abs(off) <= BAND
         axis.annotate(
@@ -105,8 +123,8 @@ def _dumbbells(axis, runs, factor, unit):
             "annotation_clip": False,
         }
         number = f"{row + 1}   " if len(runs) > 1 else ""
-        axis.annotate(f"{number}{run['name']}", (0, row), (-8, 1), va="bottom", fontsize=9.5, **at)
-        ranks = f"{run['world_size']} rank{'s' * (run['world_size'] > 1)}"
+        axis.annotate(f"{number}{run.name}", (0, row), (-8, 1), va="bottom", fontsize=9.5, **at)
+        ranks = f"{run.world_size} rank{'s' * (run.world_size > 1)}"
         axis.annotate(ranks, (0, row), (-8, -1), va="top", fontsize=7.5, color=style.QUIET, **at)
     axis.set_ylim(len(runs) - 0.5, -0.5)
     axis.set_xlim(0, reach * 1.08)
@@ -117,7 +135,7 @@ def _dumbbells(axis, runs, factor, unit):
         Line2D([], [], marker="o", color=style.VERMILION, linestyle="", label="measured median"),
         Line2D([], [], marker="|", color=style.VERMILION, linestyle="", label="measured steps"),
     ]
-    if any(r["oversubscribed"] for r in runs):
+    if any(r.oversubscribed for r in runs):
         handles.append(
             Line2D(
                 [],
@@ -133,7 +151,7 @@ def _dumbbells(axis, runs, factor, unit):
 
 
 def _diagonal(axis, runs, factor, unit):
-    points = {i: (r["measured"] * factor, r["predicted"] * factor) for i, r in enumerate(runs) if r["measured"] is not None}
+    points = {i: (r.measured.median * factor, r.predicted * factor) for i, r in enumerate(runs) if r.measured}
     low, high = min(map(min, points.values())) * 0.8, max(map(max, points.values())) * 1.2
     logarithmic = high / low > 8
     if logarithmic:
@@ -150,7 +168,7 @@ def _diagonal(axis, runs, factor, unit):
     )
     axis.plot([low, high], [low, high], color=style.GREEN, linewidth=1)
     for index, (x, y) in points.items():
-        hollow = runs[index]["oversubscribed"]
+        hollow = runs[index].oversubscribed
         axis.plot(
             x,
             y,

@@ -15,8 +15,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 try:
     import jinja2  # noqa: F401
     import matplotlib  # noqa: F401
+    import msgspec  # noqa: F401
 except ImportError as missing:
-    print(f"plots/report.py: needs the Python packages jinja2 and matplotlib ({missing}); tools/python has them", file=sys.stderr)
+    print(f"plots/report.py: needs the Python packages jinja2, matplotlib and msgspec ({missing}); tools/python has them", file=sys.stderr)
     sys.exit(2)
 
 from plots import (
@@ -54,7 +55,7 @@ FIGURES = {
     "methods": Figure("the methods side by side (JSON of rehearse compare or simulate)", lambda given: given.results, methods.draw),
     "explain": Figure(
         "where the step goes and what more would bring (JSON of rehearse simulate --explain)",
-        lambda given: [r["explain"] for r in given.results if r["explain"]],
+        lambda given: [r.explain for r in given.results if r.explain],
         first(explain.draw),
     ),
     "prediction": Figure("predicted against measured step time (a predictions file)", lambda given: given.runs, prediction.draw),
@@ -75,7 +76,7 @@ FIGURES = {
     "goodput": Figure("where weeks go (JSON of rehearse simulate or compare --duration)", lambda given: given.long_runs, goodput.draw),
     "faults": Figure(
         "step times under a fault trace (JSON of rehearse simulate --faults)",
-        lambda given: [r["faults"] for r in given.results if r["faults"]],
+        lambda given: [r.faults for r in given.results if r.faults],
         first(faulted.draw),
     ),
     "sweep": Figure("the points of a sweep (JSON of rehearse sweep)", lambda given: given.sweeps, first(sweep.draw)),

@@ -2,12 +2,14 @@
 words: a heat map; anything else, or too many lines: the best points as bars."""
 
 import math
-from dataclasses import dataclass
+from typing import Annotated
 
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
+from msgspec import Meta, defstruct, field
 
 from plots import style
+from plots.fields import Amount, Object, Some, one_of, record
 
 MOST_LINES, MOST_CELLS, MOST_BARS = 12, 400, 25
 LABELS = {
@@ -28,113 +30,78 @@ LABELS = {
     "lost_s": "lost time (s)",
     "interruptions": "interruptions",
 }
+Metrics = defstruct(
+    "Metrics",
+    [("currency", str | None, None), *((name, Amount | None, None) for name in (*LABELS, "efficiency"))],
+    bases=(Object,),
+)
+Axis = record("Axis", name=str, values=list)
 
 
-@dataclass
-class Curve:
-    """A scaling: how one combination of the other axes' values runs on more and more devices."""
-
-    name: str
-    devices: list
-    step_s: list
-    efficiency: list
+class Point(Object):
+    key: str
+    point: dict[str, object]  # axis -> value
+    metrics: Metrics | None = None  # None: it cannot run
 
 
-@dataclass
-class Frontier:
-    """What the first two metrics of several are at each point that has both, and at which points no other is preferable."""
-
-    labels: tuple  # of two metrics, with their units
-    points: list  # (name, first figure, second figure, whether it is on the frontier)
+Metric = record("Metric", metric=one_of(LABELS))
+# The keys are those of the points to which no other is preferable.
+Frontier = record("Frontier", by=Annotated[list[Metric], Meta(min_length=2)], keys=list[str])
 
 
-@dataclass
-class Sweep:
-    name: str
-    by: str
+class Sweep(Object):
+    name: str = field(name="sweep")
+    by: one_of(LABELS)
     most: bool  # the largest is the best
-    axes: dict  # name -> values
-    points: list  # (values by axis, figure or None)
-    vary: str  # "together" or "alone"
-    scaling: str | None  # "strong", "weak", or None: no scaling
-    curves: list
-    frontier: Frontier | None  # None: one metric ranks
+    axes: list[Axis]
+    points: Some[Point]
+    vary: str = "together"  # or "alone"
+    scaling: str | None = None  # "strong", "weak", or None: no scaling
+    frontier: Frontier | None = None  # None: one metric ranks
 
+    def __post_init__(self):
+        axes = self.values.keys()
+        for one in self.points:
+            if missing := axes - one.point.keys():
+                raise ValueError(f"Point {one.key} missing required axis `{min(missing)}`")
+            devices, metrics = one.point.get("devices"), one.metrics
+            scaled = _is_number(devices) and 1 <= devices < math.inf and metrics and None not in (metrics.step_s, metrics.efficiency)
+            if self.scaling and metrics and not scaled:
+                raise ValueError(f"Point {one.key} of a scaling missing required `devices` >= 1, `step_s` or `efficiency`")
 
-def read(top):
-    top.version()
-    axes = {axis.get("name").text(): [v.value for v in axis.get("values").items()] for axis in top.get("axes").items()}
-    by, points = top.get("by").text(), []
-    scaling, curves = top.get("scaling", None).value, {}
-    if by not in LABELS:
-        top.get("by").fail(f"one of {', '.join(LABELS)}")
-    for point in top.get("points").items():
-        metrics = point.get("metrics", None)
-        figure = None if metrics.value is None else metrics.get(by, None).optional_number(0)
-        if figure is not None and by == "peak_memory_bytes":
-            figure /= 1e9
-        values = {name: point.get("point").get(name).value for name in axes}
-        points.append((values, figure))
-        if scaling is not None and metrics.value is not None:
-            name = _name(values, [name for name in axes if name != "devices" and len(axes[name]) > 1])
-            curve = curves.setdefault(name, Curve(name, [], [], []))
-            curve.devices.append(point.get("point").get("devices").number(1))
-            curve.step_s.append(metrics.get("step_s").number(0))
-            curve.efficiency.append(metrics.get("efficiency").number(0))
-    if not points:
-        top.get("points").fail("at least one point")
-    return Sweep(
-        top.get("sweep").text(),
-        by,
-        top.get("most").boolean(),
-        axes,
-        points,
-        top.get("vary", "together").text(),
-        scaling,
-        list(curves.values()),
-        _read_frontier(top, axes),
-    )
+    @property
+    def values(self):
+        """{axis: its values}"""
+        return {axis.name: axis.values for axis in self.axes}
 
+    @property
+    def many(self):
+        """The names of axes with several values."""
+        return [axis.name for axis in self.axes if len(axis.values) > 1]
 
-def _read_frontier(top, axes):
-    item = top.get("frontier", None)
-    if item.value is None:
-        return None
-    by = [metric.get("metric") for metric in item.get("by").items()][:2]
-    for metric in by:
-        if metric.text() not in LABELS:
-            metric.fail(f"one of {', '.join(LABELS)}")
-    by = [metric.text() for metric in by]
-    best = {key.text() for key in item.get("keys").items()}
-    many = [name for name, values in axes.items() if len(values) > 1]
-    points, currency = [], None
-    for point in top.get("points").items():
-        metrics = point.get("metrics", None)
-        if metrics.value is not None and metrics.get("currency", None).value is not None:
-            currency = metrics.get("currency").text()
-        figures = [None if metrics.value is None else metrics.get(name, None).optional_number() for name in by]
-        if None not in figures:
-            values = {name: point.get("point").get(name).value for name in axes}
-            points.append((_name(values, many), *figures, point.get("key").text() in best))
-    labels = tuple(f"{LABELS[name]} ({currency})" if currency and name.startswith("cost") else LABELS[name] for name in by)
-    return Frontier(labels, points)
+    @property
+    def figures(self):
+        """[(the values of a point by axis, its figure or None)]"""
+        unit = 1e9 if self.by == "peak_memory_bytes" else 1
+        found = [(one.point, one.metrics and getattr(one.metrics, self.by)) for one in self.points]
+        return [(values, None if number is None else number / unit) for values, number in found]
 
 
 def draw(sweep):
-    if sweep.frontier and sweep.frontier.points:
-        return _frontier(sweep)
-    if sweep.curves:
+    if sweep.frontier and (points := _by_two(sweep)):
+        return _frontier(sweep, points)
+    if sweep.scaling and any(one.metrics for one in sweep.points):
         return _curves(sweep)
-    if sweep.vary == "alone" and any(number is not None for _, number in sweep.points[1:]):
+    if sweep.vary == "alone" and any(number is not None for _, number in sweep.figures[1:]):
         return _tornado(sweep)
-    many = [name for name, values in sweep.axes.items() if len(values) > 1]
-    numeric = [name for name in many if all(_is_number(v) for v in sweep.axes[name])]
+    many = sweep.many
+    numeric = [name for name in many if all(_is_number(v) for v in sweep.values[name])]
     if numeric:
-        longest = max(numeric, key=lambda name: len(sweep.axes[name]))
+        longest = max(numeric, key=lambda name: len(sweep.values[name]))
         others = [name for name in many if name != longest]
-        if math.prod(len(sweep.axes[name]) for name in others) <= MOST_LINES:
+        if math.prod(len(sweep.values[name]) for name in others) <= MOST_LINES:
             return _lines(sweep, longest, others)
-    if len(many) == 2 and math.prod(len(sweep.axes[name]) for name in many) <= MOST_CELLS:
+    if len(many) == 2 and math.prod(len(sweep.values[name]) for name in many) <= MOST_CELLS:
         return _map(sweep, *many)
     return _bars(sweep, many)
 
@@ -155,12 +122,12 @@ def _look(number):
 def _lines(sweep, along, others):
     figure, axis = style.figure(8, 4.5)
     series = {}
-    for values, number in sweep.points:
+    for values, number in sweep.figures:
         if number is not None:
             series.setdefault(_name(values, others), []).append((values[along], number))
     for number, (name, points) in enumerate(series.items()):
         axis.plot(*zip(*sorted(points), strict=True), label=name or None, **_look(number))
-    places = [v for v in sweep.axes[along] if _is_number(v)]
+    places = [v for v in sweep.values[along] if _is_number(v)]
     if min(places) > 0 and max(places) / min(places) >= 8:
         axis.set_xscale("log")
     axis.set_xticks(places if len(places) <= MOST_LINES else places[:: len(places) // 8], minor=False)
@@ -176,27 +143,34 @@ def _lines(sweep, along, others):
     return figure
 
 
-def _frontier(sweep):
+def _by_two(sweep):
+    """[(name, first figure, second figure, whether it is on the frontier)] of the points that have the first two metrics."""
+    first, second = (one.metric for one in sweep.frontier.by[:2])
+    found = [(one, getattr(one.metrics, first), getattr(one.metrics, second)) for one in sweep.points if one.metrics]
+    return [(_name(one.point, sweep.many), x, y, one.key in sweep.frontier.keys) for one, x, y in found if None not in (x, y)]
+
+
+def _frontier(sweep, points):
     """Every point by two metrics, and those to which none is preferable, with their names."""
-    frontier = sweep.frontier
-    best = sorted((point for point in frontier.points if point[3]), key=lambda point: point[1:3])
+    best = sorted((point for point in points if point[3]), key=lambda point: point[1:3])
+    currency = next((one.metrics.currency for one in reversed(sweep.points) if one.metrics and one.metrics.currency), None)
     figure, axis = style.figure(9, 5)
-    others = [point for point in frontier.points if not point[3]]
+    others = [point for point in points if not point[3]]
     axis.plot([p[1] for p in others], [p[2] for p in others], "o", color=style.QUIET, markersize=3.5, alpha=0.5, label="other points")
     axis.plot([p[1] for p in best], [p[2] for p in best], "o-", color=style.VERMILION, markersize=5, linewidth=1, label="the frontier")
     for number, (_, x, y, _) in enumerate(best[:MOST_BARS], 1):
         axis.annotate(str(number), (x, y), (-4, -12), textcoords="offset points", fontsize=8, fontweight="bold", color=style.VERMILION)
     for scale, ticks, at in ((axis.set_xscale, axis.xaxis, 1), (axis.set_yscale, axis.yaxis, 2)):
-        values = [point[at] for point in frontier.points]
+        values = [point[at] for point in points]
         if min(values) > 0 and max(values) / min(values) >= 20:
             scale("log")
             ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ticks.set_major_formatter(lambda x, _: f"{x:g}")
             ticks.set_minor_formatter(NullFormatter())
-    axis.set_xlabel(frontier.labels[0])
-    axis.set_ylabel(frontier.labels[1])
+    for label, one in zip((axis.set_xlabel, axis.set_ylabel), sweep.frontier.by, strict=False):
+        label(f"{LABELS[one.metric]} ({currency})" if currency and one.metric.startswith("cost") else LABELS[one.metric])
     axis.grid()
-    axis.set_title(f"{sweep.name}: {len(best)} of {len(frontier.points)} points are on the frontier")
+    axis.set_title(f"{sweep.name}: {len(best)} of {len(points)} points are on the frontier")
     names = [Line2D([], [], linestyle="", label=f"{number}  {name}") for number, (name, *_) in enumerate(best[:MOST_BARS], 1)]
     axis.legend()
     figure.legend(
@@ -208,14 +182,17 @@ def _frontier(sweep):
 def _curves(sweep):
     """Step times beside what perfect scaling gives, and the efficiency."""
     figure, (left, right) = style.panels(10, 4.2, (1, 1))
-    for number, curve in enumerate(sweep.curves):
+    able, curves = [one for one in sweep.points if one.metrics], {}
+    for one in able:
+        curves.setdefault(_name(one.point, [name for name in sweep.many if name != "devices"]), []).append(one)
+    for number, (name, points) in enumerate(curves.items()):
         look = _look(number)
-        left.plot(curve.devices, curve.step_s, label=curve.name or None, **look)
-        right.plot(curve.devices, curve.efficiency, **look)
-        first, perfect = curve.devices[0], curve.step_s[0]
-        ideal = [perfect * (first / n if sweep.scaling == "strong" else 1) for n in curve.devices]
-        left.plot(curve.devices, ideal, color=look["color"], linewidth=0.8, linestyle=":")
-    places = sorted({n for curve in sweep.curves for n in curve.devices})
+        devices, steps = [one.point["devices"] for one in points], [one.metrics.step_s for one in points]
+        left.plot(devices, steps, label=name or None, **look)
+        right.plot(devices, [one.metrics.efficiency for one in points], **look)
+        ideal = [steps[0] * (devices[0] / n if sweep.scaling == "strong" else 1) for n in devices]
+        left.plot(devices, ideal, color=look["color"], linewidth=0.8, linestyle=":")
+    places = sorted({one.point["devices"] for one in able})
     for axis in (left, right):
         axis.set_xscale("log")
         axis.set_xticks(places if len(places) <= 8 else places[:: math.ceil(len(places) / 8)], minor=False)
@@ -228,21 +205,21 @@ def _curves(sweep):
     else:
         left.set_ylim(0)
     left.set_ylabel(LABELS["step_s"] + "; dotted: perfect scaling")
-    right.set_ylim(0, 1.05 * max(1, *(e for curve in sweep.curves for e in curve.efficiency)))
+    right.set_ylim(0, 1.05 * max(1, *(one.metrics.efficiency for one in able)))
     right.set_ylabel("efficiency")
     right.set_title("samples/s a device, beside the fewest devices", loc="left")
     left.set_title(f"{sweep.name}: {sweep.scaling} scaling")
-    if any(curve.name for curve in sweep.curves):
+    if any(curves):
         figure.legend(loc="outside lower center", ncols=style.legend_columns(3))
     return figure
 
 
 def _tornado(sweep):
     """For each axis the figures from its least to its largest, beside the job's; the axis that moves them most comes first."""
-    base = sweep.points[0][1]
+    base = sweep.figures[0][1]
     found = {}  # axis -> [(figure, value)]
-    for values, number in sweep.points[1:]:
-        (name,) = (name for name, value in values.items() if value is not None)
+    for values, number in sweep.figures[1:]:
+        (name,) = (name for name in sweep.values if values[name] is not None)
         if number is not None:
             found.setdefault(name, []).append((number, str(values[name])))
     ends = {name: (min(some), max(some)) for name, some in found.items()}
@@ -268,8 +245,8 @@ def _tornado(sweep):
 
 
 def _map(sweep, down, across):
-    rows, columns = sweep.axes[down], sweep.axes[across]
-    found = {(str(v[down]), str(v[across])): number for v, number in sweep.points}
+    rows, columns = sweep.values[down], sweep.values[across]
+    found = {(str(v[down]), str(v[across])): number for v, number in sweep.figures}
     cells = [[found.get((str(r), str(c))) for c in columns] for r in rows]
     figure, axis = style.figure(2.5 + 0.9 * len(columns), 1.6 + 0.35 * len(rows), narrow=max(style.NARROW, 1.7 + 0.55 * len(columns)))
     numbers = [[math.nan if cell is None else cell for cell in row] for row in cells]
@@ -288,7 +265,7 @@ def _map(sweep, down, across):
 
 
 def _bars(sweep, many):
-    able = [(number, _name(values, many)) for values, number in sweep.points if number is not None]
+    able = [(number, _name(values, many)) for values, number in sweep.figures if number is not None]
     best = sorted(able, reverse=sweep.most)[:MOST_BARS]
     figure, axis = style.figure(8, 1.2 + 0.26 * max(1, len(best)))
     axis.barh(range(len(best)), [number for number, _ in best], color=style.BLUE)

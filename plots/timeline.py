@@ -6,14 +6,63 @@ real is visible as a shift.
 """
 
 import re
+from dataclasses import dataclass
 
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
+from msgspec import field
 
 from plots import style
+from plots.fields import Amount, Number, Object, record
 
 ROWS = 36  # most rows of a panel; if there are more, some ranks are left out
 BARS_AS_SHAPES = 6000  # with more bars, they are drawn as one image, to keep the file small
+
+
+class Phase(Object):
+    """What an event is: complete (X), a name (M), or something that is not drawn."""
+
+    ph: str
+    name: object = None
+
+
+Name = record("Name", name=str)
+RankName = record("RankName", pid=int, args=Name)
+LaneName = record("LaneName", pid=int, tid=int, args=Name)
+
+
+class Details(Object):
+    step: int | str | None = None
+    micro_batch: int | str | None = None
+    critical: bool = False
+
+
+class Event(Object):
+    """A complete event, times in microseconds."""
+
+    name: str
+    ts: Number
+    dur: Amount
+    rank: int = field(name="pid")
+    lane: int = field(name="tid")
+    kind: str = field(name="cat", default="")
+    args: Details = Details()
+
+    @property
+    def start(self):
+        return self.ts * 1e-6
+
+    @property
+    def end(self):
+        return self.start + self.dur * 1e-6
+
+
+@dataclass
+class Trace:
+    label: str
+    events: list
+    ranks: dict  # rank -> name
+    lanes: dict  # (rank, lane) -> name
 
 
 def kind_of(event):
@@ -35,7 +84,7 @@ def kind_of(event):
 def one_step(trace, step):
     """The events of `step` (all events if `step` is None), the first start, and the duration, in
     seconds."""
-    events = [e for e in trace.events if e.step == step] if step is not None else trace.events
+    events = [e for e in trace.events if e.args.step == step] if step is not None else trace.events
     begin = min(e.start for e in events)
     return events, begin, max(e.end for e in events) - begin
 
@@ -43,7 +92,7 @@ def one_step(trace, step):
 def common_step(traces):
     """The middle one of the steps that all traces hold, away from warm-up and end; None without
     step numbers."""
-    sets = [{e.step for e in t.events if e.step is not None} for t in traces]
+    sets = [{e.args.step for e in t.events if e.args.step is not None} for t in traces]
     if not all(sets):
         return None
     shared = sorted(set.intersection(*sets)) or None
@@ -117,7 +166,7 @@ def draw(traces):
 def _panel(axis, panel, factor, unit, longest):
     trace, step, events, begin, length, rows, ranks, shown = panel
     place = {row: i for i, row in enumerate(rows)}
-    microbatches = {e.micro_batch for e in events if e.micro_batch is not None}
+    microbatches = {e.args.micro_batch for e in events if e.args.micro_batch is not None}
     boxes, texts, edges, critical = {}, [], {}, []
     for event in sorted(events, key=lambda e: e.start):
         row = place.get((event.rank, event.lane))
@@ -132,10 +181,10 @@ def _panel(axis, panel, factor, unit, longest):
         shape = [(left, row - 0.4), (right, row - 0.4), (right, row + 0.4), (left, row + 0.4)]
         boxes.setdefault(kind, []).append(shape)
         edges.setdefault(kind, []).append(0.5 if wide else 0)
-        if event.critical:
+        if event.args.critical:
             critical.append(shape)
-        if len(microbatches) > 1 and event.micro_batch is not None and right - left > 0.014 * longest:
-            texts.append((0.5 * (left + right), row, str(event.micro_batch), kind))
+        if len(microbatches) > 1 and event.args.micro_batch is not None and right - left > 0.014 * longest:
+            texts.append((0.5 * (left + right), row, str(event.args.micro_batch), kind))
     count = sum(map(len, boxes.values()))
     for kind, shapes in boxes.items():
         axis.add_collection(

@@ -106,10 +106,11 @@ Finding python() {
             "--report, preparing text"};
   const Finished said = run_program(
       {path, "-c",
-       "import jinja2, matplotlib, numpy, tokenizers, sys; print(sys.version.split()[0])"},
+       "import jinja2, matplotlib, msgspec, numpy, tokenizers, sys; print(sys.version.split()[0])"},
       true);
   if (said.status != 0)
-    return {"Python", false, fmt::format("{} lacks jinja2, matplotlib, numpy or tokenizers", path),
+    return {"Python", false,
+            fmt::format("{} lacks jinja2, matplotlib, msgspec, numpy or tokenizers", path),
             "--report, preparing text"};
   return {"Python", true, fmt::format("{} {}", path, said.output.substr(0, said.output.find('\n'))),
           ""};

@@ -30,7 +30,7 @@ std::string need_python(const std::string& flag) {
   std::string python = find_python();
   if (python.empty())
     throw InputError(
-        fmt::format("{} needs Python with matplotlib and jinja2: run {} python, or set "
+        fmt::format("{} needs Python with matplotlib, jinja2 and msgspec: run {} python, or set "
                     "REHEARSE_PYTHON to an interpreter that has them",
                     flag, (data_dir() / "tools/setup").string()));
   return python;

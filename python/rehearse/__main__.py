@@ -14,7 +14,7 @@ def main() -> NoReturn:
     program = next((p for p in (here / "bin/rehearse", here.parents[2] / "bin/rehearse") if p.is_file()), None)
     if program is None:
         sys.exit(f"rehearse: the command is not in {here / 'bin'}; install the package again")
-    if "REHEARSE_PYTHON" not in os.environ and all(map(importlib.util.find_spec, ("jinja2", "matplotlib"))):
+    if "REHEARSE_PYTHON" not in os.environ and all(map(importlib.util.find_spec, ("jinja2", "matplotlib", "msgspec"))):
         os.environ["REHEARSE_PYTHON"] = sys.executable
     os.execv(program, ["rehearse", *sys.argv[1:]])
 

@@ -6,6 +6,7 @@ import re
 import sys
 from unittest import mock
 
+import msgspec
 from cli_test_case import ROOT
 from cli_test_train_data import TrainingCase
 
@@ -61,23 +62,33 @@ class WhatIsWritten(TrainingCase):
         self.rehearse("simulate", self.job(), "--faults", trace, "--seeds", 1, "-o", faulted)
         pictures = self.drawn("plan", adaptive, "--profile", profile, "--no-rescore")
         self.assertIn("placement.json", [path.name for path in pictures])
-        asked = {}
-        get = inputs.Checked.get
+        asked = {}  # the path of each key that a type of plots/ names -> whether a file has it
+        convert = inputs.convert
 
-        def remembering(item, key, default=...):
-            where = re.sub(r"\[\d+\]", "[]", re.sub(r"^.*\.jsonl?(:\d+)?", "", item.where))
-            there = isinstance(item.value, dict) and key in item.value
-            asked[f"{where}.{key}"] = asked.get(f"{where}.{key}", False) or there
-            return get(item, key, default)
+        def note(value, read, where):
+            if isinstance(read, list):
+                for one, of_it in zip(value, read, strict=True):
+                    note(one, of_it, f"{where}[]")
+            elif isinstance(read, msgspec.Struct):
+                for key in msgspec.structs.fields(read):
+                    there, place = key.encode_name in value, f"{where}.{key.encode_name}"
+                    asked[place] = asked.get(place, False) or there
+                    if there:
+                        note(value[key.encode_name], getattr(read, key.name), place)
 
-        with mock.patch.object(inputs.Checked, "get", remembering):
-            given = inputs.load([str(path) for path in (metrics, real, compared, explained, marked, faulted, *pictures)])
-        # `compare` explains nothing and replays no faults.
-        elsewhere = {".results[].explain", ".results[].faults"}
+        def remembering(value, kind, path, at="$"):
+            read = convert(value, kind, path, at)
+            note(value, read, re.sub(r"\[\d+\]", "[]", at))
+            return read
+
+        with mock.patch.object(inputs, "convert", remembering):
+            read = inputs.load([str(path) for path in (metrics, real, compared, explained, marked, faulted, *pictures)])
+        # `compare` explains nothing and replays no faults, and labels come from the command line.
+        elsewhere = {"$.results[].explain", "$.results[].faults", "$.results[].label", "$.label"}
         self.assertEqual([key for key, there in asked.items() if not there and key not in elsewhere], [])
-        for kind in (given.results, given.traces, given.losses, given.placements):
+        for kind in (read.results, read.traces, read.losses, read.placements):
             self.assertTrue(kind)
-        for key in (".validation_loss", ".traceEvents[].args.micro_batch", ".placement.layers[].variance"):
+        for key in ("$.validation_loss", "$.traceEvents[].args.micro_batch", "$.placement.layers[].variance"):
             self.assertIn(key, asked)
 
     def test_the_report_of_a_run_has_no_gap(self):
@@ -92,6 +103,6 @@ class WhatIsWritten(TrainingCase):
         text = " ".join(PageText(page.read_text()).text)
         self.assertIn(f"over {STEPS} steps", text)
         rows = inputs.load([str(metrics)]).losses[0].rows
-        checks = [row["step"] for row in rows if row["validation_loss"] is not None]
+        checks = [row.step for row in rows if row.validation_loss is not None]
         self.assertEqual(checks, [4, 8, 12])
-        self.assertEqual([row["step"] for row in rows if row["loss"] is not None], list(range(1, STEPS + 1)))
+        self.assertEqual([row.step for row in rows if row.loss is not None], list(range(1, STEPS + 1)))

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from plots import report  # noqa: E402
+from plots import inputs, report  # noqa: E402
 
 
 def result(method="ddp", samples=1000.0, **more):
@@ -280,6 +280,14 @@ def placement(**more):
         "layers": layers,
     }
     return {"schema_version": 1, "placement": value | more}
+
+
+def given(value, name="x.json"):
+    """What is read of a file with this content."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / name
+        path.write_text(json.dumps(value))
+        return inputs.load([str(path)])
 
 
 class PageText(HTMLParser):

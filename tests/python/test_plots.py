@@ -7,14 +7,22 @@ from xml.etree import ElementTree
 
 import pytest
 from report_case import (
+    CURVE,
+    DIFFERENCE,
+    LONG_RUN,
+    SWEEP,
+    VALIDATION,
     PageText,
     ReportTest,
+    event,
     explained,
+    given,
+    placement,
     result,
     run,
 )
 
-from plots import explain, inputs, report
+from plots import explain, report
 
 
 class Reports(ReportTest):
@@ -52,15 +60,14 @@ class Reports(ReportTest):
             self.assertIn(words, text)
 
     def test_an_explanation_shows_what_saves_something(self):
-        given = explain.read(inputs.Checked(explained(), "x"))
-        figure = explain.draw(given)
+        figure = explain.draw(given(result(explain=explained())).results[0].explain)
         stacks, gains, used = figure.axes
         self.assertAlmostEqual(sum(bar.get_height() for bar in stacks.patches), 1000)  # ms, two stacks
         self.assertEqual([text.get_text() for text in gains.get_yticklabels()], ["V100: matrix rate"])
         self.assertEqual([text.get_text() for text in used.get_yticklabels()], ["rank 6 and 1 equal", "a0>b0"])
         wrong = explained(parts=[{"kind": "magic", "name": "x", "path_s": 1, "latency_s": 0, "mean_rank_s": 1}])
-        self.fails(self.compare(result(explain=wrong)), says="parts[0].kind: expected one of compute, kernel")
-        self.fails(self.compare(result(explain=explained(step_time_s="long"))), says="explain.step_time_s: expected a number")
+        self.fails(self.compare(result(explain=wrong)), says="explain.parts[0].kind: Expected `str` matching regex '^(compute|kernel|")
+        self.fails(self.compare(result(explain=explained(step_time_s="long"))), says="explain.step_time_s: Expected `float`, got `str`")
 
     def test_the_methods_table_is_sorted_and_converted(self):
         self.run_it(
@@ -138,7 +145,8 @@ class Complaints(ReportTest):
         self.fails(self.tmp / "none.json", says="none.json: No such file or directory")
         self.fails(self.file("empty.json", ""), says="empty.json: empty file")
         self.fails(self.file("broken.json", '{"a": '), says="broken.json:1:7: not JSON")
-        self.fails(self.file("other.json", {"a": 1}), says="neither a comparison (results)")
+        self.fails(self.file("other.json", {"a": 1}), says="neither a trace (traceEvents), a plan (placement)")
+        self.fails(self.file("text.json", '"a"'), says="text.json: $: Expected `object`, got `str`")
         (self.tmp / "binary.json").write_bytes(b"\xff\xfe\x00")
         self.fails(self.tmp / "binary.json", says="binary.json: not text")
 
@@ -166,61 +174,60 @@ class Complaints(ReportTest):
             return self.compare(result(), bad)
 
         for path, value, says in (
-            (("schema_version",), 2, "results[1]: schema_version 2 is unknown, only 1 is read"),
-            (("schema_version",), KeyError, "results[1]: the key 'schema_version' is missing"),
-            (
-                ("step_time_s", "mean"),
-                None,
-                "results[1].step_time_s.mean: expected a number, found null",
-            ),
-            (("step_time_s",), 3, "results[1].step_time_s: expected an object, found 3"),
-            (
-                ("samples_per_s",),
-                "fast",
-                'results[1].samples_per_s: expected a number, found "fast"',
-            ),
-            (("samples_per_s",), -1, "expected a number of at least 0, found -1"),
-            (
-                ("bubble_fraction",),
-                float("nan"),
-                "results[1].bubble_fraction: expected a number, found NaN",
-            ),
-            (
-                ("bytes_sent_per_rank", "mean"),
-                KeyError,
-                "results[1].bytes_sent_per_rank: the key 'mean' is missing",
-            ),
-            (("peak_memory_bytes",), [1], "results[1].peak_memory_bytes: expected an object"),
-            (("world_size",), 2.5, "results[1].world_size: expected a whole number, found 2.5"),
-            (("calibrated",), "no", "results[1].calibrated: expected true or false"),
-            (("warnings",), "w", "results[1].warnings: expected a list"),
-            (("method",), 7, "results[1].method: expected a string, found 7"),
+            (("schema_version",), 2, "compare.json: $.results[1].schema_version: Expected `int` <= 1"),
+            (("schema_version",), KeyError, "compare.json: $.results[1]: Object missing required field `schema_version`"),
+            (("step_time_s", "mean"), None, "$.results[1].step_time_s.mean: Expected `float`, got `null`"),
+            (("step_time_s",), 3, "$.results[1].step_time_s: Expected `object`, got `int`"),
+            (("step_time_s", "values"), [1, "2"], "$.results[1].step_time_s.values[1]: Expected `float`, got `str`"),
+            (("samples_per_s",), "fast", "$.results[1].samples_per_s: Expected `float`, got `str`"),
+            (("samples_per_s",), True, "$.results[1].samples_per_s: Expected `float`, got `bool`"),
+            (("samples_per_s",), -1, "$.results[1].samples_per_s: Expected `float` >= 0.0"),
+            (("bubble_fraction",), float("nan"), "$.results[1].bubble_fraction: Expected `float` >= 0.0"),
+            (("bubble_fraction",), float("inf"), "$.results[1].bubble_fraction: Expected `float` <= 1.79"),
+            (("robustness",), float("nan"), "$.results[1].robustness: Expected `float` >= -1.79"),
+            (("bytes_sent_per_rank", "mean"), KeyError, "$.results[1].bytes_sent_per_rank: Object missing required field `mean`"),
+            (("peak_memory_bytes",), [1], "$.results[1].peak_memory_bytes: Expected `object`, got `array`"),
+            (("world_size",), 2.5, "$.results[1].world_size: Expected `int`, got `float`"),
+            (("world_size",), True, "$.results[1].world_size: Expected `int`, got `bool`"),
+            (("calibrated",), "no", "$.results[1].calibrated: Expected `bool`, got `str`"),
+            (("warnings",), "w", "$.results[1].warnings: Expected `array`, got `str`"),
+            (("method",), 7, "$.results[1].method: Expected `str`, got `int`"),
         ):
             with self.subTest(path=path, value=value):
                 self.fails(broken(path, value), says=says)
 
+    def test_every_kind_has_a_version_and_may_have_keys_of_newer_ones(self):
+        predictions = {"schema_version": 1, "runs": [run()]}
+        for value in (result(), predictions, placement(), CURVE, VALIDATION, LONG_RUN, SWEEP, DIFFERENCE):
+            with self.subTest(keys=list(value)):
+                given(value | {"of_tomorrow": [float("nan")]})
+                self.fails(self.file("x.json", value | {"schema_version": 2}), says="x.json: $.schema_version: Expected `int` <= 1")
+
     def test_predictions_traces_and_metrics(self):
         self.fails(
             self.file("p.json", {"schema_version": 3, "runs": []}),
-            says="schema_version 3 is unknown",
+            says="p.json: $.schema_version: Expected `int` <= 1",
         )
         self.fails(
             self.file("p.json", {"schema_version": 1, "runs": [{"name": "x"}]}),
-            says="runs[0]: the key 'world_size' is missing",
+            says="p.json: $.runs[0]: Object missing required field `world_size`",
         )
         self.fails(
             self.file("p.json", {"schema_version": 1, "runs": [run(measured=0)]}),
-            says="expected a time above 0",
+            says="$.runs[0].measured_step_time_s.median: Expected `float` > 0.0",
         )
         self.fails(self.file("t.json", {"traceEvents": []}), says="no complete events (ph X)")
         self.fails(
             self.file("t.json", {"traceEvents": [{"ph": "X", "pid": "a"}]}),
-            says="traceEvents[0].ts' is missing".replace(".ts'", ": the key 'ts'"),
+            says="t.json: $.traceEvents[0].pid: Expected `int`, got `str`",
+        )
+        self.fails(
+            self.file("t.json", {"traceEvents": [{"ph": "i"}, event(0, 0, "x", "send", 0, -1)]}), says="$.traceEvents[1].dur: Expected"
         )
         self.fails(self.file("m.jsonl", [{"event": "start"}]), says="no line with a step and a loss")
         self.fails(
             self.file("m.jsonl", [{"step": 1.5, "loss": 2.0}]),
-            says="m.jsonl:1.step: expected a whole number",
+            says="m.jsonl:1: $.step: Expected `int`, got `float`",
         )
         (self.tmp / "n.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "lo\n{"step": 3, "loss": 2}\n')
         self.fails(self.tmp / "n.jsonl", says="n.jsonl:2: not JSON")

@@ -2,14 +2,14 @@
 
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
-from report_case import PageText, ReportTest, placement
+from report_case import PageText, ReportTest, given, placement
 
-from plots import inputs, style
 from plots import placement as pictures
+from plots import style
 
 
 def read(value):
-    return pictures.read(inputs.Checked(value, "placement.json"))
+    return given(value).placements[0]
 
 
 class Pictures(ReportTest):
@@ -59,9 +59,9 @@ class Pictures(ReportTest):
     def test_complaints(self):
         broken = placement()
         del broken["placement"]["nodes"][1]["devices"][0]["rank"]
-        self.fails(self.file("a.json", broken), says="devices[0]: the key 'rank' is missing")
+        self.fails(self.file("a.json", broken), says="a.json: $.placement.nodes[1].devices[0]: Object missing required field `rank`")
         broken = placement(stages=["all"])
-        self.fails(self.file("a.json", broken), says="expected a stage below 1, found 1")
+        self.fails(self.file("a.json", broken), says="a.json: $.placement: Expected `stage` of node2/gpu0 below 1, got 1")
         broken = placement()
         broken["placement"]["layers"][2]["density"] = -1
-        self.fails(self.file("a.json", broken), says="density: expected a number of at least 0")
+        self.fails(self.file("a.json", broken), says="$.placement.layers[2].density: Expected `float` >= 0.0")

@@ -6,9 +6,10 @@ import sys
 import unittest
 
 import matplotlib.colors
+import msgspec
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from report_case import CURVE, DIFFERENCE, LONG_RUN, SWEEP, VALIDATION
+from report_case import CURVE, DIFFERENCE, LONG_RUN, SWEEP, VALIDATION, given
 
 from plots import accuracy, collective, difference, figure2, figure3, goodput, inputs, style, sweep, table1, table2
 
@@ -55,7 +56,7 @@ FIGURE = {
 
 class Sweeps(unittest.TestCase):
     def drawn(self, axes=SWEEP["axes"], points=SWEEP["points"]):
-        (axis,) = sweep.draw(sweep.read(inputs.Checked({**SWEEP, "axes": axes, "points": points}, "sweep.json"))).axes
+        (axis,) = sweep.draw(given({**SWEEP, "axes": axes, "points": points}).sweeps[0]).axes
         return axis
 
     def test_an_axis_of_numbers_gives_lines_without_refused_points(self):
@@ -92,7 +93,7 @@ class Sweeps(unittest.TestCase):
         ]
         points.append({"key": "refused", "point": {"bucket": None, "link": None, "tp": 8}, "refused": "memory"})
         top = {**SWEEP, "vary": "alone", "axes": axes, "points": points}
-        (axis,) = sweep.draw(sweep.read(inputs.Checked(top, "sweep.json"))).axes
+        (axis,) = sweep.draw(given(top).sweeps[0]).axes
         self.assertEqual([label.get_text() for label in axis.get_yticklabels()], ["link", "bucket"])
         self.assertEqual([(bar.get_x(), bar.get_width()) for bar in axis.patches], [(1.5, 1.5), (2.0, 2.3 - 2.0)])
         self.assertEqual([text.get_text() for text in axis.texts], ["fast", "slow", "job", "50"])
@@ -106,17 +107,28 @@ class Sweeps(unittest.TestCase):
         ]
         for kind, ideal in (("strong", [4.0, 2.0]), ("weak", [4.0, 4.0])):
             top = {**SWEEP, "scaling": kind, "axes": axes, "points": points}
-            left, right = sweep.draw(sweep.read(inputs.Checked(top, "sweep.json"))).axes
+            left, right = sweep.draw(given(top).sweeps[0]).axes
             steps, perfect = left.lines
             self.assertEqual((list(steps.get_xdata()), list(steps.get_ydata())), ([8, 16], [4.0, 2.5]))
             self.assertEqual(list(perfect.get_ydata()), ideal)
             self.assertEqual(list(right.lines[0].get_ydata()), [1.0, 0.8])
             self.assertIn(f"{kind} scaling", left.get_title(loc="left"))
 
+    def test_a_point_has_a_value_of_every_axis_and_a_scaling_has_its_numbers(self):
+        point = SWEEP["points"][0]
+        with self.assertRaisesRegex(inputs.InputError, r"\$: Point 1 missing required axis `methods`"):
+            self.drawn(points=[{**point, "point": {"cluster.world_size": 4}}])
+        with self.assertRaisesRegex(inputs.InputError, r"\$: Point 1 of a scaling missing required `devices` >= 1"):
+            given({**SWEEP, "scaling": "weak"})
+        with self.assertRaisesRegex(inputs.InputError, r"\$.points\[0\].metrics.step_s: Expected `float` >= 0.0"):
+            self.drawn(points=[{**point, "metrics": {"step_s": -1}}])
+        with self.assertRaisesRegex(inputs.InputError, r"\$.by: Expected `str` matching regex"):
+            given({**SWEEP, "by": "beauty"})
+
 
 class Differences(unittest.TestCase):
     def test_parts_that_differ_and_both_paths(self):
-        bars, paths = difference.draw(difference.read(inputs.Checked(DIFFERENCE, "diff.json"))).axes
+        bars, paths = difference.draw(given(DIFFERENCE).differences[0]).axes
         self.assertEqual(
             [label.get_text() for label in bars.get_yticklabels()], [f"communication: dp all-{m}" for m in ("reduce", "gather")]
         )
@@ -126,18 +138,18 @@ class Differences(unittest.TestCase):
 
     def test_an_unknown_part_is_named(self):
         wrong = {**DIFFERENCE, "parts": [{**DIFFERENCE["parts"][0], "kind": "magic"}]}
-        with self.assertRaisesRegex(inputs.InputError, r"diff.json.parts\[0\].kind: expected one of compute"):
-            difference.read(inputs.Checked(wrong, "diff.json"))
+        with self.assertRaisesRegex(inputs.InputError, r"diff.json: \$.parts\[0\].kind: Expected `str` matching regex '\^\(compute\|"):
+            given(wrong, "diff.json")
 
 
 class LongRuns(unittest.TestCase):
     def read(self, **more):
-        return goodput.read(inputs.Checked({**LONG_RUN, **more}, "goodput.json"))
+        return given({**LONG_RUN, **more}, "goodput.json").long_runs
 
     def test_a_run_shows_its_parts_its_seeds_and_both_formulas(self):
         (one,) = self.read()
-        self.assertEqual(one.lost["rework"], 0.002)
-        self.assertEqual((one.every, one.young, one.daly), (60, 50, 45))
+        self.assertEqual(one.lost_percent("rework"), 0.2)
+        self.assertEqual((one.checkpoint.every_s, one.intervals.young_s, one.intervals.daly_s), (60, 50, 45))
         where, seeds, intervals = goodput.draw([one]).axes
         self.assertAlmostEqual(sum(bar.get_width() for bar in where.patches), 100 * 21 / 1000)
         self.assertEqual([label.get_text() for label in where.get_yticklabels()], list(goodput.LOSSES))
@@ -147,47 +159,49 @@ class LongRuns(unittest.TestCase):
 
     def test_a_comparison_has_a_row_for_each_run(self):
         whole = {"schema_version": 1, "long_runs": [LONG_RUN, {**LONG_RUN, "label": "spare, peer"}]}
-        runs = goodput.read(inputs.Checked(whole, "compare.json"))
-        self.assertEqual([run.label for run in runs], ["restart, sharded", "spare, peer"])
+        runs = given(whole).long_runs
+        self.assertEqual([run.name for run in runs], ["restart, sharded", "spare, peer"])
         where = goodput.draw(runs).axes[0]
         self.assertEqual(len({bar.get_facecolor() for bar in where.patches}), len(goodput.LOSSES))
         self.assertEqual([label.get_text() for label in where.get_yticklabels()], ["restart, sharded", "spare, peer"])
 
     def test_nothing_fails_and_there_is_no_curve(self):
         (one,) = self.read(intervals={"young_s": None, "daly_s": None, "curve": []}, checkpoint={"kind": "full", "every_s": 0})
-        self.assertIsNone(one.every)
         self.assertEqual(len(goodput.draw([one]).axes[2].lines), 0)
 
     def test_a_missing_part_is_named(self):
-        with self.assertRaisesRegex(inputs.InputError, "goodput.json.lost_s: the key 'detection' is missing"):
+        with self.assertRaisesRegex(inputs.InputError, r"goodput.json: \$.lost_s: Object missing required field `detection`"):
             self.read(lost_s={})
 
 
 class Measurements(unittest.TestCase):
     def test_a_collective_has_a_curve_for_each_way_and_one_for_the_choice(self):
-        curve = collective.read(inputs.Checked(CURVE, "curve.json"))
-        self.assertEqual(curve.ways, {"ring LL": [(1024, 1e-5), (2048, 1e-5)], "ring Simple": [(1024, 2e-5), (2048, 2e-5)]})
-        figure = collective.draw(curve)
+        figure = collective.draw(given(CURVE).collectives[0])
         time, bus = figure.axes
         self.assertEqual([line.get_label() for line in time.lines], ["ring LL", "ring Simple", "chosen"])
+        self.assertEqual([list(line.get_ydata()) for line in time.lines], [[10, 10], [20, 20], [10, 10]])  # µs
+        self.assertEqual([list(line.get_xdata()) for line in time.lines], [[1024, 2048]] * 3)
         # Twice the seconds, half the bandwidth.
         fast, slow, chosen = (list(line.get_ydata()) for line in bus.lines)
         self.assertEqual(fast, chosen)
         self.assertEqual([2 * y for y in slow], fast)
-        with self.assertRaisesRegex(inputs.InputError, "at least one size"):
-            collective.read(inputs.Checked({**CURVE, "sizes": []}, "curve.json"))
+        with self.assertRaisesRegex(inputs.InputError, r"\$.sizes: Expected `array` of length >= 1"):
+            given({**CURVE, "sizes": []})
 
     def test_a_validation_has_a_point_for_each_predicted_row_and_a_bar_for_each_set(self):
-        (one,) = accuracy.read(inputs.Checked(VALIDATION, "validate.json"))
-        self.assertEqual(one.rows, [(1.0, 1.1, False), (2.0, 2.0, True)])
+        (one,) = given(VALIDATION).validations
+        self.assertEqual(one.points, [(1.0, 1.1, False), (2.0, 2.0, True)])
         scatter, bars = accuracy.draw([one]).axes
         self.assertEqual([len(points.get_offsets()) for points in scatter.collections[1:]], [1, 1])
         (bar,) = bars.patches
         self.assertAlmostEqual(bar.get_width(), 10)
         self.assertEqual(bar.get_facecolor(), matplotlib.colors.to_rgba(style.ORANGE))  # above its goal
+        wrong = {**VALIDATION["sets"][0], "rows": [{"use": "check", "predicted_s": 1.0}]}
+        with self.assertRaisesRegex(inputs.InputError, r"\$.sets\[0\].rows\[0\]: .* missing required field `measured_s`"):
+            given({**VALIDATION, "sets": [wrong]})
         # Without check rows there is no bar.
-        one.checked = 0
-        self.assertEqual(len(accuracy.draw([one]).axes[1].patches), 0)
+        none = msgspec.structs.replace(one, check=accuracy.Check(rows=0, mean_abs_error=None))
+        self.assertEqual(len(accuracy.draw([none]).axes[1].patches), 0)
 
 
 class Table2(unittest.TestCase):
