@@ -11,6 +11,7 @@
 #include "engine/base/errors.h"
 #include "engine/link/readiness.h"
 #include "engine/program/rounds.h"
+#include "sim/answers.h"
 #include "sim/crowding.h"
 #include "sim/fault_player.h"
 #include "sim/group_exchanges.h"
@@ -269,16 +270,21 @@ class Executor {
     const GroupExchange& exchange =
         group_exchanges_.put(lane.role, lane.current.op, lane.place, linked_.place_of[to]);
     const double factor = disturber_.link_factor(rank, lane.current.step, lane.current.op);
-    meet(exchange, lane.current.since, factor,
-         {.start = lane.current.since, .lane = id, .to_rank = to});
+    const double since = lane.current.since;
+    Owner owner{.start = since, .channel = put.channel, .from_rank = rank, .to_rank = to};
+    if (put.reply == none) return owner.lane = id, meet(exchange, since, factor, owner);
+    // Whoever answers goes on at once: the answer lies in its outbox.
+    owner.posted = since;
+    if (answers_.begins({&exchange, factor, owner})) meet(exchange, since, factor, owner);
+    finish(id, since, since);
   }
   void end_put(const Owner& owner, double end) {
-    const link::RankLane& lane = readiness_.lanes()[owner.lane];
-    const program::Op& op = linked_.program.roles[lane.role].ops[lane.current.op];
-    const Id channel = std::get<program::Put>(op.work).channel;
-    mailboxes_.arrives(channel, owner.to_rank, rank_of(lane));
-    deliver(channel, owner.to_rank, end);
-    finish(owner.lane, owner.start, end);
+    const bool answer = owner.lane == none;
+    mailboxes_.arrives(owner.channel, owner.to_rank, owner.from_rank, answer ? owner.posted : end);
+    deliver(owner.channel, owner.to_rank, end);
+    if (!answer) return finish(owner.lane, owner.start, end);
+    if (const auto next = answers_.ended(owner, end))
+      meet(*next->exchange, end, next->factor, next->owner);
   }
   void start_take(Id id, const program::Take& take) {
     const Id rank = rank_of(readiness_.lanes()[id]);
@@ -286,7 +292,9 @@ class Executor {
     deliver(take.channel, rank, readiness_.lanes()[id].current.since);
   }
   void deliver(Id channel, Id rank, double now) {
-    if (const Id lane = mailboxes_.deliver(channel, rank); lane != none) finish(lane, now, now);
+    const auto got = mailboxes_.deliver(channel, rank);
+    if (!got) return;
+    finish(got->lane, std::max(readiness_.lanes()[got->lane].current.since, got->posted), now);
   }
 
   void ended(SharedNetwork::Token token) {
@@ -374,6 +382,7 @@ class Executor {
   std::vector<Waiting> waiting_ = {};
   Owners owners_;
   Mailboxes mailboxes_;
+  Answers answers_ = {};
   std::vector<program::RoundClock> rounds_;  // by rank
   std::deque<Id> queue_ = {};                // lanes that may be able to go on
   std::vector<Id> woken_ = {};

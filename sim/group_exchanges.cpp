@@ -262,7 +262,9 @@ void GroupExchanges::add_put(Id role, Id op) {
       if (put.reply == none && k != i % to.size()) continue;
       group_exchanges_.push_back(
           transfer(add_group({from[i], to[k]}), linked_.roles[role].ops[op].bytes));
-      occupy(group_exchanges_.back(), {lane_id(role, i, lane)});
+      // Answers do not keep a lane busy, so they may overlap.
+      occupy(group_exchanges_.back(),
+             put.reply == none ? std::vector{lane_id(role, i, lane)} : std::vector<Id>{});
     }
   }
 }

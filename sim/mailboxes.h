@@ -2,6 +2,7 @@
 // Take and the Takes that wait for a message.
 #pragma once
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "engine/base/id.h"
@@ -13,28 +14,37 @@ class Mailboxes {
   Mailboxes(std::size_t channels, std::size_t ranks)
       : ranks_(ranks), boxes_(channels * ranks), last_sender_(channels * ranks, none) {}
 
-  /// A message of `sender` is there.
-  void arrives(Id channel, Id rank, Id sender) { box(channel, rank).senders.push_back(sender); }
+  /// A message of `sender` is there, under way since `posted`.
+  void arrives(Id channel, Id rank, Id sender, double posted) {
+    box(channel, rank).messages.push_back({sender, posted});
+  }
   /// A Take of a lane waits.
   void waits(Id channel, Id rank, Id lane) { box(channel, rank).takers.push_back(lane); }
-  /// Gives the oldest message to the oldest Take and returns the lane of that; none: there is no
-  /// message or no Take.
-  Id deliver(Id channel, Id rank) {
+  struct Delivery {
+    Id lane = none;     // of the Take
+    double posted = 0;  // since when its message was under way
+  };
+  /// Gives the oldest message to the oldest Take. Nothing: there is no message or no Take.
+  std::optional<Delivery> deliver(Id channel, Id rank) {
     Box& mine = box(channel, rank);
-    if (mine.senders.empty() || mine.takers.empty()) return none;
-    last_sender_[channel * ranks_ + rank] = mine.senders.front();
-    const Id lane = mine.takers.front();
-    mine.senders.pop_front();
+    if (mine.messages.empty() || mine.takers.empty()) return std::nullopt;
+    last_sender_[channel * ranks_ + rank] = mine.messages.front().sender;
+    const Delivery out{mine.takers.front(), mine.messages.front().posted};
+    mine.messages.pop_front();
     mine.takers.pop_front();
-    return lane;
+    return out;
   }
   /// Who sent the message that the rank took last, to whom a reply goes; none: nobody.
   Id last_sender(Id channel, Id rank) const { return last_sender_[channel * ranks_ + rank]; }
 
  private:
+  struct Message {
+    Id sender = none;
+    double posted = 0;
+  };
   struct Box {
-    std::deque<Id> senders = {};  // in order of arrival
-    std::deque<Id> takers = {};   // lanes
+    std::deque<Message> messages = {};  // in order of arrival
+    std::deque<Id> takers = {};         // lanes
   };
   Box& box(Id channel, Id rank) { return boxes_[channel * ranks_ + rank]; }
 

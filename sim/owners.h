@@ -12,7 +12,10 @@ struct Owner {
   Id event = none;          // none: a put
   std::uint32_t local = 0;  // number of the exchange within its event
   double start = 0;
-  Id lane = none, to_rank = none;  // of a put: the sender's lane, the receiver's rank
+  // Of a put.
+  Id channel = none, from_rank = none, to_rank = none;
+  Id lane = none;     // of the sender, until the message has arrived; none: it does not wait
+  double posted = 0;  // when an answer was put; others arrive when they are posted
   const GroupExchange* exchange = nullptr;
   double seconds = 0;  // if they are known
 };

@@ -239,9 +239,8 @@ struct Costs::Impl {
           contention.clear(reply ? 1.0 / peers : 1, &links);
         }
     }
-    const std::uint32_t a = add(std::move(seconds));
-    const std::uint32_t b = add({static_cast<double>(bytes)});
-    return it->second = {a, b, add_links(links)};
+    return it->second = {add(std::move(seconds)), add({static_cast<double>(bytes)}),
+                         add_links(links)};
   }
 
   std::optional<double> measured_collective(program::Move move, std::span<const Id> devices,
@@ -263,9 +262,7 @@ struct Costs::Impl {
     if (const auto measured = measured_transfer(from, to, bytes)) return *measured;
     double worst = 0;
     const cluster::Path& way = cluster.way(from, to, static_cast<double>(bytes));
-    for (Id link : way.links)
-      worst = std::max(worst, static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) /
-                                  cluster.links()[link].bandwidth.value);
+    for (const Id link : way.links) worst = std::max(worst, seconds_on(cluster, link, bytes, slow));
     return cluster.library().launch.value + way.latency.value + worst;
   }
 
@@ -298,30 +295,14 @@ struct Costs::Impl {
     }
     return row;
   }
-  /// Part of the channels that fill the cables in a node which a collective of the role needs. A
-  /// library takes a multiprocessor for each channel, and between nodes only as many channels as
-  /// fill the network of a group's members on a node.
   double channels(Id r, Id o) {
     const Id channel = std::get<program::Collective>(role(r).ops[o].work).channel;
     const auto [it, fresh] = channels_of.try_emplace({r, channel}, 1.0);
-    if (!fresh) return it->second;
-    const Id first = device(r, 0), node = cluster.devices()[first].node;
-    Id beside = none;  // another device of the node
-    int in_node = 0;
-    for (Id d = 0; d < cluster.devices().size(); ++d)
-      if (cluster.devices()[d].node == node) ++in_node, beside = d == first ? beside : d;
-    for (const std::vector<Id>& group :
-         program::groups_of(linked.program, linked.program.channels[channel])) {
-      if (std::ranges::find(group, role(r).ranks[0]) == group.end() || beside == none) continue;
-      const auto here = std::ranges::count_if(
-          group, [&](Id rank) { return cluster.devices()[device_of[rank]].node == node; });
-      if (static_cast<std::size_t>(here) == group.size()) continue;
-      it->second = std::min(1.0, cluster.networks()[node].value * static_cast<double>(here) /
-                                     in_node / cluster.bandwidth(first, beside).value);
-    }
+    if (fresh) it->second = channels_needed(linked.program, r, channel, cluster, device_of);
     return it->second;
   }
-  std::map<std::pair<Id, Id>, double> channels_of = {};  // by role and channel
+  std::map<std::pair<Id, Id>, double> channels_of = {};         // by role and channel
+  std::map<std::tuple<Id, Id, Id>, double> known_leaving = {};  // by role, op and place
   double seconds(Id r, Id o, Id place) const {
     const std::vector<double>& row = rows[entries[r][o].seconds];
     return row[row.size() == 1 ? 0 : place];
@@ -387,6 +368,16 @@ std::optional<double> Costs::measured_collective(program::Move move, std::span<c
 }
 std::optional<double> Costs::measured_transfer(Id from, Id to, std::int64_t bytes) const {
   return impl_->measured_transfer(from, to, bytes);
+}
+double Costs::leaving_seconds(Id role, Id op, Id place) const {
+  const auto& put = std::get<program::Put>(impl_->role(role).ops[op].work);
+  const auto [it, fresh] = impl_->known_leaving.try_emplace({role, op, place}, 0.0);
+  if (!fresh) return it->second;
+  std::vector<Id> receivers;
+  for (Id k = 0; k < impl_->role(put.peer).ranks.size(); ++k)
+    receivers.push_back(impl_->device(put.peer, k));
+  return it->second = costs::leaving_seconds(impl_->cluster, impl_->device(role, place), receivers,
+                                             impl_->linked.roles[role].ops[op].bytes, impl_->slow);
 }
 program::Algorithm Costs::algorithm(Id role, Id op) const {
   return impl_->entries[role][op].algorithm;

@@ -72,6 +72,9 @@ class Costs {
   /// Seconds of a transfer between two ranks when nothing else uses its path. For a Put that
   /// replies: its receiver is known only at run time (`seconds` gives the slowest receiver's).
   double transfer_seconds(Id from_rank, Id to_rank, std::int64_t bytes) const;
+  /// Of a Put that replies: for how long it keeps busy the links that all its possible ways share,
+  /// when nothing else uses them.
+  double leaving_seconds(Id role, Id op, Id place) const;
   /// Seconds that the profile has of a collective between these devices, or of a transfer from one
   /// to another, on as many ranks as it was measured with. Nothing: it has none.
   std::optional<double> measured_collective(program::Move move, std::span<const Id> devices,

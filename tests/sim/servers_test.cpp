@@ -39,6 +39,39 @@ TEST(Servers, AsynchronousWorkersDoNotWaitForASlowOne) {
   }
 }
 
+// An answer lies in the server's outbox while it is under way, so a worker that gets its answers
+// over a slow link holds nobody up.
+TEST(Servers, ASlowWayToAWorkerIsItsOwn) {
+  const cluster::Cluster cluster = switched(6);
+  std::vector<double> slow(cluster.links().size(), 1);
+  slow[cluster.way(4, 0, 1).links.back()] = 1000;
+  for (const char* method : {"ps-async", "byteps-async"}) {
+    const Bench bench(servers(method, 4, 2), cluster, "gpt-demo", nullptr, slow);
+    for (const Times& times : {bench.sim({.slow = slow}, {}, 30).times, bench.dry({}, 30)}) {
+      const auto iterations = iterations_of(bench, times);
+      for (const Id worker : {1U, 2U, 3U})
+        EXPECT_GE(iterations.at(worker), 3 * iterations.at(0)) << method;
+    }
+  }
+}
+
+// A server takes from some workers while it answers others: both directions of its link are busy.
+TEST(Servers, TakeAndAnswerAtTheSameTime) {
+  const double bandwidth = 1e8;
+  const Bench bench(servers("ps-async", 8, 1), switched(9, 1, bandwidth), "gpt-demo");
+  const program::Role& server = bench.linked.program.roles.back();
+  double bytes = 0;  // that a worker pushes in a step
+  for (Id op = 0; op < server.ops.size(); ++op)
+    if (std::holds_alternative<program::Take>(server.ops[op].work))
+      bytes += static_cast<double>(bench.linked.roles.back().ops[op].bytes) / 8;
+  const int steps = 40;
+  const double one_way = steps * 8 * bytes / bandwidth;
+  const double seconds = bench.sim({}, {}, steps).simulated.seconds;
+  EXPECT_GT(seconds, one_way);
+  EXPECT_LT(seconds, 1.2 * one_way);
+  EXPECT_LT(last_end(bench.dry({}, steps)), 1.2 * one_way);
+}
+
 TEST(Servers, SynchronousWorkersDo) {
   const Bench bench(servers("ps-sync", 4, 2), switched(6), "gpt-demo");
   const cluster::Disturbance slow = {.stragglers = {{.rank = 0, .factor = 5}}};

@@ -41,4 +41,24 @@ std::vector<Beside> passes_beside(const program::Role& role) {
   return out;
 }
 
+double channels_needed(const program::Program& program, Id role, Id channel,
+                       const cluster::Cluster& cluster, std::span<const Id> rank_to_device) {
+  const Id first_rank = program.roles[role].ranks[0];
+  const Id first = rank_to_device[first_rank], node = cluster.devices()[first].node;
+  Id beside = none;  // another device of the node
+  int in_node = 0;
+  for (Id d = 0; d < cluster.devices().size(); ++d)
+    if (cluster.devices()[d].node == node) ++in_node, beside = d == first ? beside : d;
+  double part = 1;
+  for (const std::vector<Id>& group : program::groups_of(program, program.channels[channel])) {
+    if (std::ranges::find(group, first_rank) == group.end() || beside == none) continue;
+    const auto here = std::ranges::count_if(
+        group, [&](Id rank) { return cluster.devices()[rank_to_device[rank]].node == node; });
+    if (static_cast<std::size_t>(here) == group.size()) continue;
+    part = std::min(1.0, cluster.networks()[node].value * static_cast<double>(here) / in_node /
+                             cluster.bandwidth(first, beside).value);
+  }
+  return part;
+}
+
 }  // namespace rehearse::costs

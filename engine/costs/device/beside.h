@@ -12,8 +12,10 @@
 // parallelism), nothing runs beside it. A collective of the first steps only (When::until) does not
 // count.
 #pragma once
+#include <span>
 #include <vector>
 
+#include "engine/cluster/cluster.h"
 #include "engine/program/program.h"
 
 namespace rehearse::costs {
@@ -26,5 +28,11 @@ struct Beside {
 
 /// In the order of the passes.
 std::vector<Beside> passes_beside(const program::Role& role);
+
+/// Part of the channels that fill the cables in a node which a collective of the role on this
+/// channel needs. A library takes a multiprocessor for each of its channels, and between nodes only
+/// as many as fill the network of a group's members on a node.
+double channels_needed(const program::Program& program, Id role, Id channel,
+                       const cluster::Cluster& cluster, std::span<const Id> rank_to_device);
 
 }  // namespace rehearse::costs

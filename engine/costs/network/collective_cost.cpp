@@ -14,6 +14,25 @@
 
 namespace rehearse::costs {
 
+double seconds_on(const cluster::Cluster& cluster, Id link, std::int64_t bytes,
+                  std::span<const double> slow) {
+  return static_cast<double>(bytes) * (slow.empty() ? 1 : slow[link]) /
+         cluster.links()[link].bandwidth.value;
+}
+
+double leaving_seconds(const cluster::Cluster& cluster, Id from, std::span<const Id> receivers,
+                       std::int64_t bytes, std::span<const double> slow) {
+  std::vector<Id> common;
+  for (std::size_t k = 0; k < receivers.size(); ++k) {
+    const auto& links = cluster.way(from, receivers[k], static_cast<double>(bytes)).links;
+    if (k == 0) common = links;
+    std::erase_if(common, [&](Id link) { return std::ranges::count(links, link) == 0; });
+  }
+  double seconds = 0;
+  for (const Id link : common) seconds = std::max(seconds, seconds_on(cluster, link, bytes, slow));
+  return seconds;
+}
+
 void Contention::add(Id from, Id to, double bytes) {
   const cluster::Path& path = cluster_.way(from, to, bytes);
   add(path.links, bytes, path.latency.value);

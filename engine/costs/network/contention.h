@@ -35,6 +35,14 @@ class Contention {
   std::vector<Flow> flows_ = {};
 };
 
+/// Seconds that a link needs for the bytes. `slow`: [link] factor; empty: 1.
+double seconds_on(const cluster::Cluster& cluster, Id link, std::int64_t bytes,
+                  std::span<const double> slow);
+/// For how long the links that the ways from one device to all receivers have in common are busy
+/// with the bytes.
+double leaving_seconds(const cluster::Cluster& cluster, Id from, std::span<const Id> receivers,
+                       std::int64_t bytes, std::span<const double> slow);
+
 struct CollectiveCost {
   std::vector<double> seconds = {};                  // [group]
   std::vector<std::vector<std::int64_t>> sent = {};  // [group][member]: elements sent

@@ -5,8 +5,9 @@
 //
 // On a lane by arrival an op waits only for its own previous instance, not for other ops of the
 // lane. Of several ready ops, the one that became ready first runs first (ties: the earlier step,
-// then the earlier op). A Take occupies its lane until a message arrives. Free-running roles begin
-// no iteration after all other roles have finished; ops that still run then are not in the trace.
+// then the earlier op). A Take occupies its lane until a message arrives; a Put that answers does
+// not occupy its lane. Free-running roles begin no iteration after all other roles have finished;
+// ops that still run then are not in the trace.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,6 +74,8 @@ class Events {
     int step = 0;
     double start = 0, seconds = 0;
     Id to_rank = none;    // a put's receiver
+    bool answer = false;  // an answer arrives, which was put at `posted`
+    double posted = 0;
     bool begins = false;  // the op begins only now, because its rank stood still
     bool operator>(const Done& other) const {
       return std::tie(time, number) > std::tie(other.time, other.number);
@@ -82,8 +85,16 @@ class Events {
     std::vector<Id> lanes = {}, ops = {};
   };
   struct Mailbox {
-    std::deque<Id> messages = {};  // rank of each sender
-    std::deque<Id> takers = {};    // lane of each Take that waits
+    struct Message {
+      Id sender = none;
+      double posted = 0;  // since when it is under way
+    };
+    struct Taker {
+      Id lane = none;
+      double since = 0;
+    };
+    std::deque<Message> messages = {};
+    std::deque<Taker> takers = {};
   };
 
   const program::Role& role(Id r) const { return linked_.program.roles[r]; }
@@ -135,7 +146,8 @@ class Events {
     double end = done.time;
     if (!communicates(work)) {
       end = faults_->end_of(rank, work, done.start, done.seconds);
-    } else if (faults_->any_stands() && !std::holds_alternative<program::Take>(work)) {
+    } else if (faults_->any_stands() && !std::holds_alternative<program::Take>(work) &&
+               (done.answer || !answers(work))) {
       std::vector<Id> ranks = meet_.of(work, rank);
       if (done.to_rank != none) ranks = {rank, done.to_rank};
       end = faults_->end_of(ranks, done.start, done.seconds);
@@ -183,16 +195,44 @@ class Events {
                        seconds =
                            costs_.transfer_seconds(rank, to, linked_.roles[lane.role].ops[o].bytes);
                      }
-                     schedule(id, o, step, seconds * disturber_.link_factor(rank, step, o), to);
+                     seconds *= disturber_.link_factor(rank, step, o);
+                     if (put.reply == none) return schedule(id, o, step, seconds, to);
+                     answer(id, o, step, seconds, to);
+                     schedule(id, o, step, 0, to);
                    },
                    [&](const program::Take& take) {
-                     mailboxes_[{take.channel, rank}].takers.push_back(id);
+                     mailboxes_[{take.channel, rank}].takers.push_back({id, now_});
                      deliver(take.channel, rank);
                    },
                    [&](const auto&) {
                      schedule(id, o, step, cost * disturber_.compute_factor(rank, step, o));
                    }},
                op.work);
+  }
+
+  static bool answers(const program::Work& work) {
+    const auto* put = std::get_if<program::Put>(&work);
+    return put != nullptr && put->reply != none;
+  }
+  /// Whoever answers goes on at once: the answer lies in its outbox. Answers wait for each other on
+  /// the links that all of them take, and those to one rank arrive in order.
+  void answer(Id id, Id o, int step, double seconds, Id to) {
+    const link::RankLane& lane = readiness_.lanes()[id];
+    const Id rank = role(lane.role).ranks[lane.place];
+    const double start = std::max(now_, free_[rank]);
+    free_[rank] = start + costs_.leaving_seconds(lane.role, o, lane.place);
+    double& last = last_answer_[{rank, to}];
+    last = std::max(last, start + seconds);
+    queue_.push({.time = last,
+                 .number = number_++,
+                 .lane = id,
+                 .op = o,
+                 .step = step,
+                 .start = start,
+                 .seconds = last - start,
+                 .to_rank = to,
+                 .answer = true,
+                 .posted = now_});
   }
 
   void meet(Id id, Id o, int step, Id channel) {
@@ -240,23 +280,32 @@ class Events {
   void deliver(Id channel, Id rank) {
     Mailbox& box = mailboxes_[{channel, rank}];
     if (box.messages.empty() || box.takers.empty()) return;
-    senders_[channel][rank] = box.messages.front();
-    const Id taker = box.takers.front();
+    const Mailbox::Message message = box.messages.front();
+    const Mailbox::Taker taker = box.takers.front();
+    senders_[channel][rank] = message.sender;
     box.messages.pop_front();
     box.takers.pop_front();
-    const link::Ready& current = readiness_.lanes()[taker].current;
-    schedule(taker, current.op, current.step, 0);
+    const link::Ready& current = readiness_.lanes()[taker.lane].current;
+    queue_.push({.time = now_,
+                 .number = number_++,
+                 .lane = taker.lane,
+                 .op = current.op,
+                 .step = current.step,
+                 .start = std::min(now_, std::max(taker.since, message.posted))});
   }
 
   void end(const Done& done) {
     link::RankLane& lane = readiness_.lanes()[done.lane];
     const program::Role& who = role(lane.role);
+    const auto* put = std::get_if<program::Put>(&who.ops[done.op].work);
+    const auto arrives = [&](double posted) {
+      mailboxes_[{put->channel, done.to_rank}].messages.push_back({who.ranks[lane.place], posted});
+      deliver(put->channel, done.to_rank);
+    };
+    if (done.answer) return arrives(done.posted);
     sink_.record(lane.role, done.op, done.step, lane.place, {&done.start, 1}, {&done.time, 1});
     ++out_.instances;
-    if (const auto* put = std::get_if<program::Put>(&who.ops[done.op].work)) {
-      mailboxes_[{put->channel, done.to_rank}].messages.push_back(who.ranks[lane.place]);
-      deliver(put->channel, done.to_rank);
-    }
+    if (put != nullptr && put->reply == none) arrives(done.time);
     lane.busy = false;
     lane.free_at = now_;
     freed_.clear();
@@ -290,7 +339,9 @@ class Events {
   std::map<Id, Table> tables_ = {};                          // by event
   std::map<std::pair<Id, Id>, Mailbox> mailboxes_ = {};      // by channel, rank
   std::vector<std::map<Id, Id>> senders_ = {};  // [channel][rank]: sender of the last message taken
-  std::vector<program::RoundClock> rounds_ = {};  // by rank
+  std::map<Id, double> free_ = {};              // by rank: when its next answer can leave
+  std::map<std::pair<Id, Id>, double> last_answer_ = {};  // by sender, receiver: when it arrives
+  std::vector<program::RoundClock> rounds_ = {};          // by rank
   double now_ = 0;
   std::uint64_t number_ = 0;
   DryRun out_ = {};

@@ -50,13 +50,14 @@ void History::record(Id role, Id op, int step, Id first_place, std::span<const d
 }
 
 /// A Take that waited for a message starts when the Put of that message ends. The receiver of a
-/// reply is not in the trace, so of equal replies the first one counts.
+/// reply is not in the trace, so of equal replies the first one counts; it may arrive after others.
 void History::record_message(const Instance& at, double start, double end) {
   const program::Role& role = linked_.program.roles[at.role];
   const program::Work& work = role.ops[at.op].work;
   if (const auto* put = std::get_if<program::Put>(&work)) {
     std::vector<Instance>& latest = latest_puts_[put->channel];
-    if (!latest.empty() && this->end(latest.front()) != end) latest.clear();
+    if (put->reply == none && !latest.empty() && this->end(latest.front()) != end) latest.clear();
+    if (put->reply != none && latest.size() == linked_.role_of.size()) latest.erase(latest.begin());
     latest.push_back(at);
   } else if (const auto* take = std::get_if<program::Take>(&work)) {
     for (const Instance& from : latest_puts_[take->channel]) {

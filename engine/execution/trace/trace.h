@@ -3,8 +3,10 @@
 // what they need.
 //
 // `start` is when the op can begin: its lane is free, the ops in its `after` list have ended and,
-// in a rendezvous, the same holds for every partner. So waiting counts as idle time. A Take starts
-// and ends when its message is delivered; a Put ends when its lane is free again.
+// in a rendezvous, the same holds for every partner. So waiting counts as idle time. A Put ends
+// when its lane is free again: when the message has arrived, or at once if it is an answer, which
+// lies in an outbox then. A Take ends when its message is delivered. It starts then, too, unless it
+// has waited for an answer: that Take starts when the answer was put.
 #pragma once
 #include <algorithm>
 #include <span>
