@@ -49,6 +49,12 @@ Metric = record("Metric", metric=one_of(LABELS))
 Frontier = record("Frontier", by=Annotated[list[Metric], Meta(min_length=2)], keys=list[str])
 
 
+def _figure(metrics, name):
+    """In the unit of LABELS; None: the point cannot run, or has no such metric."""
+    number = metrics and getattr(metrics, name)
+    return number / 1e9 if number is not None and name == "peak_memory_bytes" else number
+
+
 class Sweep(Object):
     name: str = field(name="sweep")
     by: one_of(LABELS)
@@ -82,9 +88,7 @@ class Sweep(Object):
     @property
     def figures(self):
         """[(the values of a point by axis, its figure or None)]"""
-        unit = 1e9 if self.by == "peak_memory_bytes" else 1
-        found = [(one.point, one.metrics and getattr(one.metrics, self.by)) for one in self.points]
-        return [(values, None if number is None else number / unit) for values, number in found]
+        return [(one.point, _figure(one.metrics, self.by)) for one in self.points]
 
 
 def draw(sweep):
@@ -146,7 +150,7 @@ def _lines(sweep, along, others):
 def _by_two(sweep):
     """[(name, first figure, second figure, whether it is on the frontier)] of the points that have the first two metrics."""
     first, second = (one.metric for one in sweep.frontier.by[:2])
-    found = [(one, getattr(one.metrics, first), getattr(one.metrics, second)) for one in sweep.points if one.metrics]
+    found = [(one, _figure(one.metrics, first), _figure(one.metrics, second)) for one in sweep.points]
     return [(_name(one.point, sweep.many), x, y, one.key in sweep.frontier.keys) for one, x, y in found if None not in (x, y)]
 
 
