@@ -195,7 +195,7 @@ def prepare(options):
             progress.done()
             manifest, note = before, "up to date: "
         else:
-            manifest, note = build(options, found, recipe_hash, made, progress), ""
+            manifest, note = build(options, found, recipe_hash, made, progress), "in place of earlier data: " if before else ""
             folder.publish(made, output)
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -162,7 +162,7 @@ class EndToEnd(DataTest):
         (self.out / "train_000000.bin").write_bytes(good[:-2])
         self.assertNotIn("up to date", self.prepare(books)[0])
         self.assertEqual((self.out / "train_000000.bin").read_bytes(), good)
-        self.assertNotIn("up to date", self.prepare(books, vocab=310)[0])
+        self.assertIn("in place of earlier data: ", self.prepare(books, vocab=310)[0])
         self.assertEqual(sorted(p.name for p in self.tmp.iterdir()), ["books", "tokens"])
 
     def test_a_saved_tokenizer_can_be_loaded(self):
