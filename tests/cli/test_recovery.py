@@ -36,9 +36,8 @@ class Recovery(RecoveryCase):
             second = self.kill_after(child, "cut", first, 0)
             text, said = child.communicate(timeout=PATIENCE)
         self.assertEqual(child.returncode, 0, said)
-        result = json.loads(text)
-        self.assertEqual((result["first_step"], result["end_step"], result["starts"]), (0, STEPS, 3))
-        self.assertEqual(result["losses"], list(self.losses_of("cut").values()))
+        found = {key: json.loads(text)[key] for key in ("first_step", "end_step", "starts", "losses")}
+        self.assertEqual(found, {"first_step": 0, "end_step": STEPS, "starts": 3, "losses": list(self.losses_of("cut").values())})
         self.assertIn("recovery 1 of 3 (restart): 2 ranks go on from step", said)
         notes = self.recoveries("cut")
         self.assertEqual([(n["number"], n["died"], n["ranks"]) for n in notes], [(1, [1], 2), (2, [0], 2)])

@@ -240,19 +240,17 @@ TEST(Walk, SpoiledAndBlockedCheckpointsCostTheOneBefore) {
   EXPECT_EQ(run(small(), RecoveryPolicy::restart, {spoiled, stop(252 * second, 1)}).lost_steps, 14);
   const Incident full{.at = 100 * second, .strike = Strike::blocks, .lasts = 400 * second};
   Setting behind = small();
-  behind.checkpoint.persist = 1 * second;
-  EXPECT_EQ(run(behind, RecoveryPolicy::restart, {full, stop(252 * second, 1)}).lost_steps, 20)
-      << "the second checkpoint waits for the first";
-  EXPECT_EQ(run(small(), RecoveryPolicy::restart, {full, stop(252 * second, 1)}).lost_steps, 10)
-      << "steps wait for the first";
+  behind.checkpoint.persist = 1 * second;  // the second checkpoint waits for the first
+  EXPECT_EQ(run(behind, RecoveryPolicy::restart, {full, stop(252 * second, 1)}).lost_steps, 20);
+  // Steps wait for the first.
+  EXPECT_EQ(run(small(), RecoveryPolicy::restart, {full, stop(252 * second, 1)}).lost_steps, 10);
   // The second checkpoint, from 205 s to 210 s, waits until 255 s, or stands still from 207 s on.
   for (const auto& [from, lasts, longer] : {std::tuple(150, 105, 50), {207, 48, 48}}) {
     const Incident some{.at = from * second, .strike = Strike::blocks, .lasts = lasts * second};
-    const Outcome o = run(small(), RecoveryPolicy::restart, {some});
-    EXPECT_EQ(lost(o, Loss::checkpoint), (94 * 5 + longer) * second) << from;
+    EXPECT_EQ(lost(run(small(), RecoveryPolicy::restart, {some}), Loss::checkpoint),
+              (94 * 5 + longer) * second);
   }
-  const Incident forever{.at = 150 * second, .strike = Strike::blocks};
-  EXPECT_EQ(run(small(), RecoveryPolicy::restart, {forever}).steps, 20);
+  EXPECT_EQ(run(small(), RecoveryPolicy::restart, {{150 * second, Strike::blocks}}).steps, 20);
 }
 
 TEST(Walk, SlowNodesAndShortStalls) {
