@@ -59,6 +59,16 @@ std::vector<std::int64_t> sizes_of(const CollectiveOptions& options) {
   return out;
 }
 
+/// An error about a key that an option has set, as an error about the option.
+std::string about_option(const std::string& text) {
+  constexpr std::string_view set = "--set collective.", key = ": key \"";
+  const std::size_t equals = text.find('='), after = text.find(key), none = std::string::npos;
+  if (!text.starts_with(set) || equals > after || after == none) return text;
+  const std::size_t rest = text.find('"', after + key.size());
+  return fmt::format("--{} {}{}", text.substr(set.size(), equals - set.size()),
+                     text.substr(equals + 1, after - equals - 1), text.substr(rest + 1));
+}
+
 study::CollectiveQuestion question_of(const Context& context, const CollectiveOptions& options) {
   for (const std::string& one : context.set)
     if (!one.starts_with("software."))
@@ -71,7 +81,11 @@ study::CollectiveQuestion question_of(const Context& context, const CollectiveOp
   if (!options.protocol.empty())
     set.push_back(fmt::format("collective.protocol=\"{}\"", options.protocol));
   set.insert(set.end(), context.set.begin(), context.set.end());
-  return study::read_collective(Config::parse("", "rehearse collective", set));
+  try {
+    return study::read_collective(Config::parse("", "rehearse collective", set));
+  } catch (const InputError& error) {
+    throw InputError(about_option(error.what()));
+  }
 }
 
 std::string gigabytes(double bytes_per_second) {

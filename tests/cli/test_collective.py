@@ -159,10 +159,10 @@ class Collective(CliTestCase):
             (("--bytes", "0"), ["--bytes 0", "1KiB:1GiB"]),
             (("--bytes", "2MiB:1MiB"), ["the first size is above the last"]),
             (("--bytes", "1B:1TB", "--factor", "1.001"), ["--factor", "more than 1000 sizes"]),
-            (("--ranks", "9"), ["collective.ranks", "the cluster has 8 devices"]),
+            (("--ranks", "9"), ["--ranks", "the cluster has 8 devices"]),
             (("--ranks", "0,0"), ["device 0 is named twice"]),
             (("--ranks", "0-8"), ["there is no device 8; the last is 7"]),
-            (("--ranks", "1"), ["2 to 4096 ranks"]),
+            (("--ranks", "1"), ['--ranks "1": ', "2 to 4096 ranks"]),
             (("--protocol", "LL12"), ["protocol", "LL, LL128, Simple"]),
             (("--algorithm", "nvls", "--software", "megatron-2021"), ["nvls is not in the library", "nccl-2.10"]),
             (("--algorithm", "double_tree"), ["double_tree", "ring"]),
@@ -170,4 +170,4 @@ class Collective(CliTestCase):
             (("--set", "method.name=ddp"), ["only keys of [software] count"]),
         ):
             self.refused(*ON, *arguments, says=words)
-        self.refused("collective", "all_reduce", "--cluster", "dgx-a10", says=["collective.cluster", "dgx-a100"])
+        self.refused("collective", "all_reduce", "--cluster", "dgx-a10", says=["--cluster dgx-a10: ", "dgx-a100"])
