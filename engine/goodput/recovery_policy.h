@@ -55,6 +55,10 @@ struct Policy {
   bool shrinks = false;
   /// A replica is a unit of failure: the others go on without its samples, and it joins again.
   bool units = false;
+  /// Processes stand by and take the place of dead ones (recovery.takeover).
+  bool stands_by = false;
+  /// Whether it goes on with fewer replicas (recovery.replan, recovery.min_ranks).
+  bool goes_on_with_fewer() const { return shrinks || units; }
 };
 
 std::map<job::RecoveryPolicy, Policy>& policies();

@@ -320,6 +320,13 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
   if (waits_with_ > 0 && policy.shrinks)
     out.notes.push_back(fmt::format("with {} ranks the run waits for more: {}",
                                     s.ranks_with(waits_with_), why_too_few_));
+  for (const auto& [key, read] : {std::pair("takeover", policy.stands_by),
+                                  {"replan", policy.goes_on_with_fewer()},
+                                  {"min_ranks", policy.goes_on_with_fewer()}})
+    if (!read && recovery.policy == job_.recovery.policy &&
+        job_.where.contains(fmt::format("recovery.{}", key)))
+      out.notes.push_back(fmt::format("recovery.{} has no effect with recovery.policy = {}", key,
+                                      name_of(recovery.policy)));
   if (elsewhere_ > 0)
     out.notes.push_back(fmt::format("{} event{} on nodes that the job does not use", elsewhere_,
                                     elsewhere_ == 1 ? "" : "s"));

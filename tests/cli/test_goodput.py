@@ -65,6 +65,13 @@ class Goodput(CliTestCase):
             run = self.run_long("--set", f"recovery.overhead={overhead}", "--set", "train.save_every=200")
             self.assertLess(abs(run["intervals"]["expected_goodput"] - run["goodput"]["mean"]), 0.01, overhead)
 
+    def test_keys_that_the_policy_does_not_read(self):
+        keys = ("recovery.takeover=30s", "recovery.replan=10s", "recovery.min_ranks=8")
+        for policy, idle in (("restart", keys), ("spare", keys[1:]), ("shrink", keys[:1]), ("replica", keys[:1])):
+            sets = [word for key in (f"recovery.policy={policy}", *keys) for word in ("--set", key)]
+            notes = [note for note in self.run_long(*sets)["notes"] if "no effect" in note]
+            self.assertEqual(notes, [f"{key.split('=')[0]} has no effect with recovery.policy = {policy}" for key in idle])
+
     def test_an_interval_that_few_recoveries_read(self):
         """Whole replicas lose no step, so that hardly a checkpoint is read: the best interval is chance, and the note says so."""
         (note,) = (one for one in self.run_long("--set", "recovery.policy=shrink")["notes"] if "rests on" in one)

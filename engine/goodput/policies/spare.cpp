@@ -18,7 +18,8 @@ Decision recover(const Situation& s) {
 const Register spare(job::RecoveryPolicy::spare,
                      {.summary = "a node that stands by takes the place of a dead one",
                       .source = "ByteRobust, arXiv 2509.16293; TorchPass",
-                      .recover = recover});
+                      .recover = recover,
+                      .stands_by = true});
 
 }  // namespace
 }  // namespace rehearse::goodput
