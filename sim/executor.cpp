@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/execution/dry_run/mailboxes.h"
 #include "engine/link/readiness.h"
 #include "engine/program/rounds.h"
 #include "sim/answers.h"
 #include "sim/crowding.h"
 #include "sim/fault_player.h"
 #include "sim/group_exchanges.h"
-#include "sim/mailboxes.h"
 #include "sim/network.h"
 #include "sim/owners.h"
 #include "sim/player.h"
@@ -50,7 +50,6 @@ class Executor {
         group_exchanges_(linked, costs, cluster, network_, options.fidelity == Fidelity::chunk),
         player_(network_, group_exchanges_, tag_hop),
         readiness_(linked, steps),
-        mailboxes_(linked.program.channels.size(), linked.role_of.size()),
         rounds_(linked.role_of.size()) {
     for (const program::Role& role : linked.program.roles) {
       follow_clock_ |= role.free_running;
@@ -381,7 +380,7 @@ class Executor {
   std::vector<std::size_t> waiting_base_ = {};  // by event: its first entry in waiting_
   std::vector<Waiting> waiting_ = {};
   Owners owners_;
-  Mailboxes mailboxes_;
+  execution::Mailboxes mailboxes_ = {};
   Answers answers_ = {};
   std::vector<program::RoundClock> rounds_;  // by rank
   std::deque<Id> queue_ = {};                // lanes that may be able to go on

@@ -1,6 +1,7 @@
 #include "sim/group_exchanges.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -21,6 +22,16 @@ void keep_common(std::vector<Id>& mine, const std::vector<Id>& other) {
   std::set_intersection(mine.begin(), mine.end(), other.begin(), other.end(),
                         std::back_inserter(both));
   mine = std::move(both);
+}
+
+/// Fits the duration to what the profile has of it, if anything: that is more exact than
+/// bandwidths. The links, and so the contention, stay as they are.
+void stretch(GroupExchange& exchange, std::optional<double> measured) {
+  if (!measured) return;
+  if (exchange.seconds > 0)
+    exchange.stretch = *measured / exchange.seconds, exchange.extra = 0;
+  else
+    exchange.extra = *measured;
 }
 
 }  // namespace
@@ -239,16 +250,6 @@ void GroupExchanges::add_event(Id event) {
           lane_id(linked_.role_of[rank], linked_.place_of[rank], lanes.at(linked_.role_of[rank])));
     occupy(group_exchanges_.back(), std::move(holders));
   }
-}
-
-/// Fits the duration to what the profile has of it, if anything: that is more exact than
-/// bandwidths. The links, and so the contention, stay as they are.
-void GroupExchanges::stretch(GroupExchange& exchange, std::optional<double> measured) {
-  if (!measured) return;
-  if (exchange.seconds > 0)
-    exchange.stretch = *measured / exchange.seconds, exchange.extra = 0;
-  else
-    exchange.extra = *measured;
 }
 
 void GroupExchanges::add_put(Id role, Id op) {

@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -108,7 +107,6 @@ class GroupExchanges {
   const Exchange* single(double bytes);
   GroupExchange make_exchange(Id group, const Exchange* schedule);
   GroupExchange transfer(Id group, std::int64_t bytes);
-  static void stretch(GroupExchange& exchange, std::optional<double> measured);
   void occupy(const GroupExchange& exchange, std::vector<Id> lanes);
   void find_uncontended();
   bool serial(const GroupExchange& exchange) const;

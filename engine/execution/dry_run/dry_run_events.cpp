@@ -19,6 +19,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/execution/dry_run/dry_run.h"
+#include "engine/execution/dry_run/mailboxes.h"
 #include "engine/execution/trace/chrome_trace.h"
 #include "engine/link/readiness.h"
 #include "engine/link/rendezvous.h"
@@ -38,7 +39,6 @@ class Events {
         faults_(faults),
         meet_(linked),
         readiness_(linked, steps) {
-    senders_.resize(linked.program.channels.size());
     rounds_.resize(static_cast<std::size_t>(linked.program.world_size));
   }
 
@@ -84,19 +84,6 @@ class Events {
   struct Arrived {
     std::vector<Id> lanes = {}, ops = {};
   };
-  struct Mailbox {
-    struct Message {
-      Id sender = none;
-      double posted = 0;  // since when it is under way
-    };
-    struct Taker {
-      Id lane = none;
-      double since = 0;
-    };
-    std::deque<Message> messages = {};
-    std::deque<Taker> takers = {};
-  };
-
   const program::Role& role(Id r) const { return linked_.program.roles[r]; }
   bool all_served() const { return readiness_.finished() == readiness_.instances_to_run(); }
 
@@ -186,12 +173,11 @@ class Events {
                      Id to = peers[lane.place % peers.size()];
                      double seconds = cost;
                      if (put.reply != none) {
-                       const auto last = senders_[put.reply].find(rank);
-                       if (last == senders_[put.reply].end())
+                       to = mailboxes_.last_sender(put.reply, rank);
+                       if (to == none)
                          throw ProgramError(
                              fmt::format("rank {} replies before any message came: {}", rank,
                                          to_text(linked_.program, role(lane.role), o)));
-                       to = last->second;
                        seconds =
                            costs_.transfer_seconds(rank, to, linked_.roles[lane.role].ops[o].bytes);
                      }
@@ -201,7 +187,7 @@ class Events {
                      schedule(id, o, step, 0, to);
                    },
                    [&](const program::Take& take) {
-                     mailboxes_[{take.channel, rank}].takers.push_back({id, now_});
+                     mailboxes_.waits(take.channel, rank, id);
                      deliver(take.channel, rank);
                    },
                    [&](const auto&) {
@@ -278,20 +264,15 @@ class Events {
   }
 
   void deliver(Id channel, Id rank) {
-    Mailbox& box = mailboxes_[{channel, rank}];
-    if (box.messages.empty() || box.takers.empty()) return;
-    const Mailbox::Message message = box.messages.front();
-    const Mailbox::Taker taker = box.takers.front();
-    senders_[channel][rank] = message.sender;
-    box.messages.pop_front();
-    box.takers.pop_front();
-    const link::Ready& current = readiness_.lanes()[taker.lane].current;
+    const auto got = mailboxes_.deliver(channel, rank);
+    if (!got) return;
+    const link::Ready& current = readiness_.lanes()[got->lane].current;
     queue_.push({.time = now_,
                  .number = number_++,
-                 .lane = taker.lane,
+                 .lane = got->lane,
                  .op = current.op,
                  .step = current.step,
-                 .start = std::min(now_, std::max(taker.since, message.posted))});
+                 .start = std::max(current.since, got->posted)});
   }
 
   void end(const Done& done) {
@@ -299,7 +280,7 @@ class Events {
     const program::Role& who = role(lane.role);
     const auto* put = std::get_if<program::Put>(&who.ops[done.op].work);
     const auto arrives = [&](double posted) {
-      mailboxes_[{put->channel, done.to_rank}].messages.push_back({who.ranks[lane.place], posted});
+      mailboxes_.arrives(put->channel, done.to_rank, who.ranks[lane.place], posted);
       deliver(put->channel, done.to_rank);
     };
     if (done.answer) return arrives(done.posted);
@@ -337,9 +318,8 @@ class Events {
   std::vector<Id> freed_ = {};
   std::map<std::tuple<Id, Id, int>, Arrived> arrived_ = {};  // by event, group, step
   std::map<Id, Table> tables_ = {};                          // by event
-  std::map<std::pair<Id, Id>, Mailbox> mailboxes_ = {};      // by channel, rank
-  std::vector<std::map<Id, Id>> senders_ = {};  // [channel][rank]: sender of the last message taken
-  std::map<Id, double> free_ = {};              // by rank: when its next answer can leave
+  Mailboxes mailboxes_ = {};
+  std::map<Id, double> free_ = {};                        // by rank: when its next answer can leave
   std::map<std::pair<Id, Id>, double> last_answer_ = {};  // by sender, receiver: when it arrives
   std::vector<program::RoundClock> rounds_ = {};          // by rank
   double now_ = 0;
