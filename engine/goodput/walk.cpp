@@ -120,8 +120,6 @@ class Walk {
     return factor;
   }
 
-  Ticks detection_of(const Incident& i) const { return goodput::detection_of(setting_, i); }
-
   /// A failure strikes nodes of the run. Returns the time until it is noticed.
   Ticks strike(const Incident& i) {
     ++out_.interruptions;
@@ -132,7 +130,7 @@ class Walk {
       lost_at_ = complete;
       ++out_.destroyed;
     }
-    return detection_of(i);
+    return detection_of(setting_, i);
   }
 
   Situation situation(bool corrupt) {
@@ -154,7 +152,7 @@ class Walk {
           drag_.emplace_back(i.lasts > 0 ? i.at + i.lasts : never, i.factor);
         break;
       case Strike::corrupts:
-        corruptions_.push_back({i.at + detection_of(i), progress_.committed(now_)});
+        corruptions_.push_back({i.at + detection_of(setting_, i), progress_.committed(now_)});
         break;
       case Strike::returns:
         fleet_.arrive(i.slots, i.at);
@@ -163,7 +161,8 @@ class Walk {
         progress_.spoil(now_);
         break;
       case Strike::blocks:
-        progress_.block(i.at, i.lasts > 0 ? i.at + i.lasts : never);
+        if (!i.slots.empty() || !setting_.checkpoint.local)  // else it is the disk that all share
+          progress_.block(i.at, i.lasts > 0 ? i.at + i.lasts : never);
         break;
       case Strike::stalls:
       case Strike::loses:

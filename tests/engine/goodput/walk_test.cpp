@@ -238,19 +238,19 @@ TEST(Walk, WhatNodesLoseIsReadFromTheSharedDisk) {
 TEST(Walk, SpoiledAndBlockedCheckpointsCostTheOneBefore) {
   const Incident spoiled{.at = 230 * second, .strike = Strike::spoils, .slots = {0}};
   EXPECT_EQ(run(small(), RecoveryPolicy::restart, {spoiled, stop(252 * second, 1)}).lost_steps, 14);
-  const Incident full{.at = 100 * second, .strike = Strike::blocks, .lasts = 400 * second};
-  Setting behind = small();
-  behind.checkpoint.persist = 1 * second;  // the second checkpoint waits for the first
+  const Incident full{100 * second, Strike::blocks, {}, -1, 400 * second};
+  Setting behind = small(), local = small();
+  behind.checkpoint.persist = 1 * second, local.checkpoint.local = true;
   EXPECT_EQ(run(behind, RecoveryPolicy::restart, {full, stop(252 * second, 1)}).lost_steps, 20);
-  // Steps wait for the first.
   EXPECT_EQ(run(small(), RecoveryPolicy::restart, {full, stop(252 * second, 1)}).lost_steps, 10);
   // The second checkpoint, from 205 s to 210 s, waits until 255 s, or stands still from 207 s on.
   for (const auto& [from, lasts, longer] : {std::tuple(150, 105, 50), {207, 48, 48}}) {
-    const Incident some{.at = from * second, .strike = Strike::blocks, .lasts = lasts * second};
+    const Incident some{from * second, Strike::blocks, {}, -1, lasts * second};
     EXPECT_EQ(lost(run(small(), RecoveryPolicy::restart, {some}), Loss::checkpoint),
               (94 * 5 + longer) * second);
   }
   EXPECT_EQ(run(small(), RecoveryPolicy::restart, {{150 * second, Strike::blocks}}).steps, 20);
+  EXPECT_EQ(run(local, RecoveryPolicy::restart, {{150 * second, Strike::blocks}}).steps, 952);
 }
 
 TEST(Walk, SlowNodesAndShortStalls) {
