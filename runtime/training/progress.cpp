@@ -324,7 +324,8 @@ std::vector<double> Progress::times_since(std::int64_t step) const {
 void Progress::summarise(TrainSummary& summary) const {
   const Environment& environment = control_.environment();
   summary.starts = environment.start + 1;
-  if (environment.began_at >= 0) summary.first_step = environment.began_at;
+  if (environment.began_at >= 0)  // or earlier: after checkpoints that were damaged
+    summary.first_step = std::min(summary.first_step, environment.began_at);
   std::vector<double>& losses = summary.losses = earlier_losses_;
   losses.insert(losses.end(), losses_.begin(), losses_.end());
   summary.grad_norms = norms_;

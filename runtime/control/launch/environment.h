@@ -27,7 +27,7 @@ struct Environment {
   std::string run_id = {};            // differs between restarts of a torchrun job
   std::optional<Secret> secret = {};  // of the run; nothing: the launcher has handed over none
   int start = 0;  // which start of a run whose launcher outlives failures; the first is 0
-  std::int64_t began_at = -1;  // the step at which the first start began; -1: not known
+  std::int64_t began_at = -1;  // the first step of an earlier start; -1: not known
 
   bool one_host() const { return local_world_size == world_size; }
 };

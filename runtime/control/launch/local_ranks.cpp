@@ -199,7 +199,7 @@ void LocalRanks::heed(RankProcess& p, const Report& report) {
       break;
     case ReportKind::began:
       began_ = true;
-      if (start_ == 0) began_at_ = report.step;
+      if (began_at_ < 0) began_at_ = report.step;
       if (!down_since_) break;  // the first start
       options_.began(report.step, seconds_since(*std::exchange(down_since_, std::nullopt)));
       break;

@@ -81,7 +81,7 @@ class LocalRanks {
   std::vector<RankProcess> processes_ = {};
   int ranks_ = 0;               // of this start, those of other launchers as well
   int start_ = 0;               // the number of this start
-  std::int64_t began_at_ = -1;  // the first start's first step; -1: not known here
+  std::int64_t began_at_ = -1;  // the first step here; -1: none began
   std::optional<Deadline> deadline_ = {};
   bool failed_ = false, draining_ = false, began_ = false;
   bool ending_ = false;                     // all processes are to end
