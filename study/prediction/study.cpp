@@ -213,10 +213,16 @@ std::vector<std::string> warnings_of(const job::Job& job, const program::Program
   return out;
 }
 
-/// Says that steps of workers that run freely still change when the run ends, so that their mean is
-/// not that of a long run; empty: they do not.
-std::string drift_of(const program::Program& program, const std::vector<execution::Metrics>& runs) {
-  if (std::ranges::none_of(program.roles, &program::Role::free_running)) return "";
+/// What makes the mean step of workers that run freely differ from that of a long run.
+std::vector<std::string> about_free_workers(const job::Job& job, Fidelity fidelity,
+                                            const program::Program& program,
+                                            const std::vector<execution::Metrics>& runs) {
+  if (std::ranges::none_of(program.roles, &program::Role::free_running)) return {};
+  std::vector<std::string> out;
+  if (fidelity != Fidelity::analytic && !random(job.disturb))
+    out.emplace_back(
+        "without jitter, workers that begin together push together in every step, which takes "
+        "longer than out of step: disturb.link_jitter=0.02 ends that");
   double first = 0, second = 0;
   for (const execution::Metrics& run : runs) {
     const auto half = static_cast<std::ptrdiff_t>(run.step_times.size() / 2);
@@ -224,11 +230,12 @@ std::string drift_of(const program::Program& program, const std::vector<executio
     second += std::accumulate(run.step_times.end() - half, run.step_times.end(), 0.0);
   }
   constexpr double noise = 1.1;
-  if (first == 0 || std::max(first / second, second / first) < noise) return "";
-  return fmt::format(
-      "steps still change: the second half of those that were run took {:.3g} times as long as the "
-      "first half, so a longer run has another mean (more --steps)",
-      second / first);
+  if (first > 0 && std::max(first / second, second / first) > noise)
+    out.push_back(
+        fmt::format("steps still change: the second half of those that were run took {:.3g} times "
+                    "as long as the first half, so a longer run has another mean (more --steps)",
+                    second / first));
+  return out;
 }
 
 std::vector<std::string> idle_unknown(const cluster::Cluster& cluster, const costs::Costs& costs) {
@@ -359,8 +366,8 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   out.idle_unknown = idle_unknown(job.cluster, costs);
   out.rent = cluster::rent_of(job.cluster, job.plan.placement.rank_to_device);
   out.warnings = warnings_of(job, linked.program, costs, out);
-  if (std::string drift = drift_of(linked.program, metrics); !drift.empty())
-    out.warnings.push_back(std::move(drift));
+  std::ranges::move(about_free_workers(job, options.fidelity, linked.program, metrics),
+                    std::back_inserter(out.warnings));
   warn_of_encryption(job, profile, out.warnings);
   check_finite(to_json(out));
   return out;

@@ -118,6 +118,10 @@ class NotSilent(CliTestCase):
         sets = [word for key in keys for word in ("--set", key)]
         said = self.rehearse("simulate", self.job(), *sets).stdout
         self.assertRegex(said, r"warning: steps still change: the second half .* took 0\.[89]\d* times as long .*--steps")
+        self.assertIn("warning: without jitter, workers that begin together push together", said)
+        jitter = self.rehearse("simulate", self.job(), *sets, "--set", "disturb.link_jitter=0.02").stdout
+        for other in (jitter, self.simulate(*keys)):
+            self.assertNotIn("push together", other)
         self.assertNotIn("still change", self.simulate(*keys))
 
     def test_what_would_help_unlike_devices(self):
