@@ -1,6 +1,6 @@
 // Runs the fuzz targets on every file of the corpora, in every build, so that bugs found by fuzzing
 // stay fixed. The files were found by fuzzing or written by hand.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <chrono>
@@ -36,6 +36,22 @@ TEST_P(Corpus, IsAcceptedOrRefusedInAMoment) {
 
 INSTANTIATE_TEST_SUITE_P(Fuzz, Corpus, testing::ValuesIn(targets),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Words, AreTheKeysOfTheTablesAndWhatTheyAccept) {
+  using testing::IsSupersetOf;
+  EXPECT_THAT(words_of("job"),
+              IsSupersetOf({"method.recompute_unit", "recompute_unit", R"(\x22zigzag\x22)"}));
+  EXPECT_THAT(words_of("plan"),
+              IsSupersetOf({"push_order", "rank_to_device", R"(\x22double_tree\x22)"}));
+  EXPECT_THAT(words_of("platform"),
+              IsSupersetOf({"nodes.links.tcp_mtu", "tcp_mtu", R"(\x22torus\x22)"}));
+  EXPECT_THAT(words_of("software"),
+              IsSupersetOf({"kernels.fp8", R"(\x22delayed\x22)", R"(\x22epilogue\x22)"}));
+  EXPECT_THAT(words_of("model"),
+              IsSupersetOf({"qk_norm", R"(\x22geglu\x22)", "rope_scaling.type"}));
+  EXPECT_THAT(words_of("faults"), IsSupersetOf({"event.kind", R"(\x22rank_dies\x22)", "spares"}));
+  EXPECT_TRUE(words_of("frames").empty());
+}
 
 }  // namespace
 }  // namespace rehearse::fuzz

@@ -5,6 +5,7 @@
 // exception, a sanitizer's report, minutes of work, gigabytes of memory. libFuzzer calls the
 // targets (entry/entry.cpp), and test_fuzz runs them on the corpora (corpus_test.cpp).
 #pragma once
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,11 @@ inline constexpr Target targets[]{{"job", job},           {"platform", platform}
                                   {"frames", frames},     {"data_frames", data_frames},
                                   {"software", software}, {"sweep", sweep},
                                   {"results", results},   {"measurements", measurements}};
+
+/// The keys of the target's format, and the words that a key accepts, if tables of the code say
+/// them; empty for the other targets. tools/fuzz gives them to libFuzzer beside those of
+/// tests/fuzz/dict.
+std::set<std::string> words_of(std::string_view target);
 
 /// Calls `f`. Returns true if it succeeds, and false if it throws one of the three errors above.
 template <class F>
