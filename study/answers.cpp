@@ -95,7 +95,7 @@ Json plan_json(const JobSource& source, PlanFlags flags) {
   plan::Decision decision = decide_with_progress(job, flags);
   const std::string toml = plan_text(decision, job);
   warn_of_trace(job, decision.warnings);
-  warn_of_encryption(job, profile_of(job), decision.warnings);
+  warn_of_encryption(job, decision.warnings);
   Json out = to_json(decision, job);
   out["toml"] = toml;
   check_finite(out);

@@ -50,8 +50,7 @@ job::Job load(const std::string& path, const std::vector<std::string>& set) {
 job::Job completed(job::Job job) {
   const bool cycles = methods::strategy_named(job.plan.method).combines.cycles;
   if (!cycles && !job.plan.exchange.machines.credit && job.shares == job::Shares::equal) return job;
-  const std::optional<costs::Profile> read = profile_of(job);
-  const costs::Profile* const profile = read ? &*read : nullptr;
+  const costs::Profile* const profile = profile_of(job);
   job = planner::with_shares(std::move(job), profile);
   return cycles ? planner::with_cycles(std::move(job), profile)
                 : planner::with_push_order(std::move(job), profile);
@@ -93,18 +92,17 @@ job::Job load_for(const std::string& path, const std::vector<std::string>& set, 
   }
 }
 
-std::optional<costs::Profile> profile_of(const job::Job& job) {
-  if (job.profile.empty()) return std::nullopt;
+const costs::Profile* profile_of(const job::Job& job) {
   try {
-    return costs::load_profile(job.profile, job.cluster);
+    return job.profile.on(job.cluster);
   } catch (const InputError& error) {
     throw located(job, error);
   }
 }
 
-void warn_of_encryption(const job::Job& job, const std::optional<costs::Profile>& profile,
-                        std::vector<std::string>& warnings) {
-  const bool measured = profile && profile->communicates();
+void warn_of_encryption(const job::Job& job, std::vector<std::string>& warnings) {
+  const costs::Profile* const profile = profile_of(job);
+  const bool measured = profile != nullptr && profile->communicates();
   const bool encrypted = measured && profile->encrypted;
   if (encrypted == job.run.encrypt) return;
   warnings.push_back(fmt::format(

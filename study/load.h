@@ -35,14 +35,14 @@ job::Job completed(job::Job job);
 /// Like load, for a run of `ranks` processes. On a cluster whose ranks share the cores of a host,
 /// the world size becomes `ranks` unless the job or --set states it.
 job::Job load_for(const std::string& path, const std::vector<std::string>& set, int ranks);
-/// The profile at the job's cluster.profile; nothing when the job names none. Throws InputError
-/// when the profile is wrong or belongs to another cluster.
-std::optional<costs::Profile> profile_of(const job::Job& job);
+/// The profile at the job's cluster.profile, read at the first call; null when the job names none.
+/// It stays as long as the job or a copy of it. Throws InputError when the profile is wrong or
+/// belongs to another cluster.
+const costs::Profile* profile_of(const job::Job& job);
 /// The failure model at the job's faults.model. Throws InputError when there is none of that name,
 /// or it is wrong.
 faults::FailureModel failure_model_of(const job::Job& job);
 /// Adds a warning if run.encrypt is not what the times of communication were measured with.
-void warn_of_encryption(const job::Job& job, const std::optional<costs::Profile>& profile,
-                        std::vector<std::string>& warnings);
+void warn_of_encryption(const job::Job& job, std::vector<std::string>& warnings);
 
 }  // namespace rehearse::study

@@ -27,7 +27,8 @@ plan::Plan decide_again(const job::Job& job, const std::string& path,
     return scratch ? scratch->file(name) : (std::filesystem::path(job.train.out) / name).string();
   };
   const std::string observed = file("warm-up.profile.json");
-  costs::Profile profile = study::profile_of(job).value_or(costs::Profile{});
+  const costs::Profile* const named = study::profile_of(job);
+  costs::Profile profile = named != nullptr ? *named : costs::Profile{};
   // A run resumed with other ranks has no variances of its own yet; take those its warm-up saved.
   if (measured.variances.empty() && std::filesystem::is_regular_file(observed))
     profile = costs::load_profile(observed);

@@ -122,7 +122,7 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
 
   job.model = model_of(file, keys);
   job.model.software = std::move(keys.software);
-  job.profile = keys.profile;
+  job.profile = costs::ProfileOnce(keys.profile);
   if (keys.plan_file.empty())
     state_plan(file, keys, to_plan, job);
   else

@@ -31,6 +31,7 @@
 #include "engine/base/units.h"
 #include "engine/cluster/cluster.h"
 #include "engine/cluster/disturbance.h"
+#include "engine/costs/profile_once.h"
 #include "engine/job/survival.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
@@ -142,8 +143,8 @@ struct Job {
   Train train = {};
   Run run = {};
   cluster::Disturbance disturb = {};
-  std::string profile = {};    // path of a profile; empty: times from the device table
-  std::string plan_file = {};  // path of the plan file; empty: [method] states the plan
+  costs::ProfileOnce profile = {};  // none: times from the device table
+  std::string plan_file = {};       // path of the plan file; empty: [method] states the plan
   /// The place of each key that the file or an override states: "method.pp" -> "job.toml:7".
   std::map<std::string, std::string> where = {};
   Adaptive adaptive = {};

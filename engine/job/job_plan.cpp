@@ -90,10 +90,11 @@ void check_precision(const Config& section, const plan::Plan& plan,
 }
 
 void check_profile(const Config& cluster, const Job& job) {
-  if (!job.profile.empty() && !std::filesystem::is_regular_file(job.profile))
+  const std::string& path = job.profile.path();
+  if (!path.empty() && !std::filesystem::is_regular_file(path))
     throw cluster.error("profile", fmt::format("\"{}\" does not exist; `rehearse profile -o FILE` "
                                                "writes one",
-                                               job.profile));
+                                               path));
 }
 
 }  // namespace

@@ -109,8 +109,7 @@ std::string method_text(const plan::Decision& d, const job::Job& job) {
 }  // namespace
 
 plan::Decision decide_with_progress(const job::Job& job, const PlanFlags& flags) {
-  const std::optional<costs::Profile> profile = profile_of(job);
-  const costs::Profile* measured = profile ? &*profile : nullptr;
+  const costs::Profile* const measured = profile_of(job);
   planner::PlannerOptions options;
   options.budget = flags.budget;
   std::function<double(const plan::Plan&)> rescore;
@@ -154,8 +153,7 @@ void add_warnings(const plan::Decision& decision, Study& study) {
 }
 
 std::string plan_text(const plan::Decision& decision, const job::Job& job) {
-  const std::optional<costs::Profile> profile = profile_of(job);
-  return to_toml(decision, job, profile ? &*profile : nullptr);
+  return to_toml(decision, job, profile_of(job));
 }
 
 nlohmann::ordered_json choices_json(const plan::Decision& decision) {

@@ -70,11 +70,11 @@ std::string rehearsal_path(const std::string& plan_file) {
 
 Rehearsal begin_rehearsal(const job::Job& job) {
   Rehearsal out;
-  const std::optional<costs::Profile> profile = profile_of(job);
+  const costs::Profile* const profile = profile_of(job);
   const job::PlanFile plan = job::load_plan_file(job.plan_file, job.model, job.cluster);
   out.model_hash = job::hash_of(job.model);
   out.cluster_hash = job.cluster.hash();
-  out.profile_hash = profile ? job::hash_of(*profile) : 0;
+  out.profile_hash = profile != nullptr ? job::hash_of(*profile) : 0;
   out.plan_hash = plan.hash;
   const link::LinkedProgram linked = planner::linked_program(job);
   std::map<Id, std::int64_t> need;  // bytes by device, summed over the ranks on the device
@@ -133,7 +133,7 @@ void check_rehearsal(const job::Job& job) {
   if (!std::filesystem::exists(file))
     refuse(file, "missing: the plan was never rehearsed; " + again);
   const Rehearsal rehearsal = parse_rehearsal(read_file(file), file);
-  const std::optional<costs::Profile> profile = profile_of(job);
+  const costs::Profile* const profile = profile_of(job);
   const job::PlanFile plan = job::load_plan_file(job.plan_file, job.model, job.cluster);
   const auto same = [&](const char* what, std::uint64_t then, std::uint64_t now) {
     if (then != now)
@@ -142,7 +142,7 @@ void check_rehearsal(const job::Job& job) {
   };
   same("model", rehearsal.model_hash, job::hash_of(job.model));
   same("cluster", rehearsal.cluster_hash, job.cluster.hash());
-  same("profile", rehearsal.profile_hash, profile ? job::hash_of(*profile) : 0);
+  same("profile", rehearsal.profile_hash, profile != nullptr ? job::hash_of(*profile) : 0);
   same("plan", rehearsal.plan_hash, plan.hash);
   if (!rehearsal.over_memory.empty()) {
     const auto& [device, capacity] = *rehearsal.over_memory.begin();

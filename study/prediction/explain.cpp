@@ -165,13 +165,12 @@ std::string gain_table(const Explanation& e) {
 
 Explanation explain(const job::Job& job) {
   const link::OrderedProgram linked = link::order(predicted_program_of(job));
-  const std::optional<costs::Profile> profile = profile_of(job);
   execution::Pricing pricing{
       .model = job.model,
       .cluster = job.cluster,
       .rank_to_device = job.plan.placement.rank_to_device,
       .optimizer = job.plan.optimizer,
-      .profile = profile ? &*profile : nullptr,
+      .profile = profile_of(job),
       .slow = link_slowdowns(job.disturb, job.cluster),
       .pace = rank_slowdowns(job.disturb, static_cast<std::size_t>(linked.program.world_size))};
   if (pricing.rank_to_device.empty()) {

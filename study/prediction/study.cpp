@@ -122,7 +122,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
 /// Why the measurements that the software rests on say nothing of this job; empty: they do, or a
 /// profile of real ranks replaces them.
 std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) {
-  if (!job.profile.empty() && costs.calibrated()) return "";
+  if (!job.profile.path().empty() && costs.calibrated()) return "";
   if (job.plan.fp8) return "no constant was fitted to steps in FP8";
   const std::string why = job.model.software.measured.outside(measured_job(job));
   if (!why.empty()) return why;
@@ -296,12 +296,12 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
     hosted = link::order(predicted_program_of(job));
   const link::OrderedProgram& played =
       hosted ? *hosted : static_cast<const link::OrderedProgram&>(linked);
-  const std::optional<costs::Profile> profile = profile_of(job);
+  const costs::Profile* const profile = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
   const costs::Costs costs(played, job.model, job.cluster,
                            {.rank_to_device = job.plan.placement.rank_to_device,
                             .optimizer = job.plan.optimizer,
-                            .profile = profile ? &*profile : nullptr,
+                            .profile = profile,
                             .slow = slow});
   out.costs_s = watch.lap();
 
@@ -309,7 +309,7 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
                   options,
                   played,
                   costs,
-                  profile ? &*profile : nullptr,
+                  profile,
                   slow,
                   random(job.disturb) ? options.seeds : 1,
                   stopping(job, options, repetition(linked.program))};
@@ -368,7 +368,7 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   out.warnings = warnings_of(job, linked.program, costs, out);
   std::ranges::move(about_free_workers(job, options.fidelity, linked.program, metrics),
                     std::back_inserter(out.warnings));
-  warn_of_encryption(job, profile, out.warnings);
+  warn_of_encryption(job, out.warnings);
   check_finite(to_json(out));
   return out;
 }

@@ -115,8 +115,7 @@ std::string migration_trace(const std::string& trace) {
 MigrationStudy study_migration(const job::Job& job, const plan::Plan& first, Fidelity fidelity,
                                const std::string& trace) {
   const Change change = change_of(job, first);
-  const std::optional<costs::Profile> profile = profile_of(job);
-  const costs::Profile* measured = profile ? &*profile : nullptr;
+  const costs::Profile* const measured = profile_of(job);
   const std::vector<double> slow = link_slowdowns(job.disturb, job.cluster);
   const costs::Costs costs(change.linked, job.model, job.cluster,
                            {.rank_to_device = first.placement.rank_to_device,

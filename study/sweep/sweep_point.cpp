@@ -50,7 +50,7 @@ void planned(const Sweep& sweep, const JobSource& source, Row& row) {
   plan::Decision d =
       decide_with_progress(job, {.rescore = sweep.options.fidelity != Fidelity::analytic});
   warn_of_trace(job, d.warnings);
-  warn_of_encryption(job, profile_of(job), d.warnings);
+  warn_of_encryption(job, d.warnings);
   row.metrics = {{"method", d.plan.method},
                  {"plan", planner::summary_of(d.plan)},
                  {"world_size", d.plan.mesh.world_size()},

@@ -63,7 +63,7 @@ int run_plan(const Context& context, const PlanOptions& options) {
   if (!options.report.empty()) check_report(options.report);
   const std::string python = options.report.empty() ? "" : need_python("--report");
   job::Job job = study::load_to_plan({.file = options.job, .set = context.set});
-  if (!options.profile.empty()) job.profile = options.profile;
+  if (!options.profile.empty()) job.profile = costs::ProfileOnce(options.profile);
   Teller teller(context);
   const study::PlanFlags flags{.budget = options.budget,
                                .rescore = !options.no_rescore,
@@ -72,7 +72,7 @@ int run_plan(const Context& context, const PlanOptions& options) {
   plan::Decision decision = study::decide_with_progress(job, flags);
   if (!options.output.empty()) write_file(options.output, study::plan_text(decision, job));
   study::warn_of_trace(job, decision.warnings);
-  study::warn_of_encryption(job, study::profile_of(job), decision.warnings);
+  study::warn_of_encryption(job, decision.warnings);
   if (!options.report.empty()) write_report(context, options, job, decision.plan, python, teller);
   teller.done();
   if (context.json)

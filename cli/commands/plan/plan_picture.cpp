@@ -93,9 +93,8 @@ Json placement_json(const job::Job& job, const costs::Profile* profile) {
 
 std::vector<std::string> plan_pictures(const job::Job& job, const study::Rehearsal& against,
                                        const TemporaryFolder& folder, const std::string& trace) {
-  const std::optional<costs::Profile> profile = study::profile_of(job);
   write_file(folder.file("placement.json"),
-             placement_json(job, profile ? &*profile : nullptr).dump(2) + "\n");
+             placement_json(job, study::profile_of(job)).dump(2) + "\n");
   std::vector<std::string> out{folder.file("placement.json")};
   if (const study::Baseline* best = best_baseline(against))
     out.push_back(
