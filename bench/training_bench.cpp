@@ -24,7 +24,7 @@
 #include "engine/link/link.h"
 #include "runtime/control/launch/environment.h"
 #include "runtime/control/launch/launcher.h"
-#include "runtime/execution/lanes/lane_runner.h"
+#include "runtime/executor/lanes/lane_runner.h"
 #include "runtime/training/train.h"
 
 namespace {

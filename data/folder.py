@@ -39,6 +39,20 @@ def intact(output, manifest):
         return False
 
 
+def check_replaceable(output, manifest):
+    """InputError if the folder holds more than an earlier result, which `publish` would remove with it."""
+    try:
+        files = [manifest["tokenizer"], *manifest["train"]["shards"], *manifest["val"]["shards"]]
+        made = {"manifest.json", *(entry["file"] for entry in files)}
+    except (KeyError, TypeError):
+        return  # of an older version: it does not say what it wrote
+    others = sorted(path.name for path in output.iterdir() if path.name not in made)
+    if others:
+        raise InputError(
+            f"-o {output}: holds {', '.join(others)}, which this program did not write; move that away or choose another folder"
+        )
+
+
 def beside(output):
     return output.with_name(f".{output.name}.partial-{os.getpid()}")
 

@@ -195,6 +195,8 @@ def prepare(options):
             progress.done()
             manifest, note = before, "up to date: "
         else:
+            if before:
+                folder.check_replaceable(output, before)
             manifest, note = build(options, found, recipe_hash, made, progress), "in place of earlier data: " if before else ""
             folder.publish(made, output)
     finally:

@@ -237,7 +237,9 @@ int run_compare(const Context& context, const CompareOptions& options) {
                                                  row.study->costs_s + row.study->run_s)));
   const bool any =
       std::any_of(rows.begin(), rows.end(), [](const Row& r) { return r.study.has_value(); });
-  if (!any) throw InputError("none of the methods can run this job");
+  if (!any)
+    throw InputError(fmt::format("none of the methods can run this job; {}: {}",
+                                 rows.front().choice.label, rows.front().refusal));
   return good;
 }
 

@@ -16,6 +16,7 @@
 #include "cli/commands/training.h"
 #include "cli/console/command.h"
 #include "cli/console/gpus.h"
+#include "cli/console/json_out.h"
 #include "cli/console/python.h"
 #include "cli/console/spawn.h"
 #include "engine/base/errors.h"
@@ -222,11 +223,9 @@ int run_doctor(const Context& context, const std::string& job) {
       cores(),  memory(), simulator(), torch,      products(torch), device(torch, run.device),
       python(), gpus(),   plugin(),    compiler(), files()};
   if (context.json) {
-    const nlohmann::ordered_json out{{"schema_version", 1},
-                                     {"version", REHEARSE_VERSION},
-                                     {"findings", to_json(findings)},
-                                     {"ports", to_json(ports)}};
-    std::cout << out.dump(2) << "\n";
+    const nlohmann::ordered_json out{
+        {"schema_version", 1}, {"findings", to_json(findings)}, {"ports", to_json(ports)}};
+    std::cout << text_of(with_header(context, out));
     return good;
   }
   std::cout << "rehearse " << REHEARSE_VERSION << "\n" << text_of_findings(findings);

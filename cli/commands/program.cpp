@@ -7,6 +7,7 @@
 
 #include "cli/console/command.h"
 #include "cli/console/files.h"
+#include "cli/console/json_out.h"
 #include "cli/console/teller.h"
 #include "engine/base/errors.h"
 #include "engine/base/files/files.h"
@@ -69,6 +70,9 @@ study::ProgramDifference check_against(const ProgramOptions& options,
 int run_program(const Context& context, const ProgramOptions& options) {
   if (options.job.empty() && options.from.empty())
     throw InputError("program: give JOB.toml or --from FILE");
+  if (options.job.empty() && !context.set.empty())
+    throw InputError(fmt::format(
+        "--set {}: a program's text has no keys; give the JOB.toml that has", context.set.front()));
   if (!options.output.empty()) check_writable("-o", options.output);
   Teller teller(context);
   std::optional<job::Job> job;
@@ -89,7 +93,7 @@ int run_program(const Context& context, const ProgramOptions& options) {
     if (context.json) {
       nlohmann::ordered_json out = study::to_json(linked, job.has_value());
       if (difference) out["difference_from_job"] = to_json(*difference);
-      std::cout << out.dump(2) << "\n";
+      std::cout << text_of(with_header(context, out));
     } else {
       std::cout << study::describe(linked, job.has_value())
                 << (difference ? describe(*difference, options.job) : "");
@@ -99,7 +103,7 @@ int run_program(const Context& context, const ProgramOptions& options) {
     const nlohmann::ordered_json out{{"schema_version", 1},
                                      {"program_hash", hash_text(hash_of(program))},
                                      {"text", to_text(program)}};
-    std::cout << out.dump(2) << "\n";
+    std::cout << text_of(with_header(context, out));
   } else if (options.output.empty()) {
     teller.done();
     std::cout << to_text(program);

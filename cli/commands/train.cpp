@@ -1,4 +1,4 @@
-// The command line of `rehearse train`. Its work is in cli/training/.
+// The command line of `rehearse train`. Its work is in cli/train/.
 #include <memory>
 
 #include "cli/commands/training.h"

@@ -1,4 +1,4 @@
-// The part of the command that needs LibTorch is a module (cli/training/), which is loaded when a
+// The part of the command that needs LibTorch is a module (cli/train/), which is loaded when a
 // command needs it. So all other commands start without LibTorch's 500 MB, and can be built without
 // LibTorch. The module uses the engine of the program that loads it, in librehearse.so: there is
 // one registry of methods and one set of types.

@@ -212,6 +212,18 @@ const PairTime* Profile::pair(Id from, Id to) const {
   return it != pairs.end() && it->from == from && it->to == to ? &*it : nullptr;
 }
 
+std::string measured_twice(const Profile& profile) {
+  std::string twice;
+  const auto look = [&](const auto& entries) {
+    std::set<decltype(key(entries[0]))> seen;
+    for (const auto& entry : entries)
+      if (twice.empty() && !seen.insert(key(entry)).second) twice = what(entry);
+  };
+  look(profile.segments), look(profile.updates), look(profile.kernels), look(profile.collectives);
+  look(profile.transfers), look(profile.pairs), look(profile.variances);
+  return twice;
+}
+
 Profile merge(const Profile& a, const Profile& b, const std::string& a_name,
               const std::string& b_name) {
   const Merging merged{a_name, b_name};

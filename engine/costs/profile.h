@@ -124,6 +124,10 @@ struct Profile {
 Profile merge(const Profile& a, const Profile& b, const std::string& a_name = "first",
               const std::string& b_name = "second");
 
+/// What two entries of the profile measured, so that they may contradict each other; empty:
+/// nothing.
+std::string measured_twice(const Profile& profile);
+
 std::string to_json(const Profile& profile);
 /// `source` names the text in messages. Throws InputError for malformed JSON, an unknown version or
 /// key, a missing number or one out of range, and a pair or variance that occurs twice.

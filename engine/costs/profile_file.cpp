@@ -8,7 +8,6 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -103,20 +102,12 @@ void read_pairs(Reader& in, Profile& p) {
     if (pair.from == pair.to) r.fail(fmt::format("device {} is paired with itself", pair.from));
     p.pairs.push_back(pair);
   });
-  const auto ends = [](const PairTime& t) { return std::pair(t.from, t.to); };
-  std::sort(p.pairs.begin(), p.pairs.end(),
-            [&](const PairTime& a, const PairTime& b) { return ends(a) < ends(b); });
-  const auto twice =
-      std::adjacent_find(p.pairs.begin(), p.pairs.end(),
-                         [&](const PairTime& a, const PairTime& b) { return ends(a) == ends(b); });
-  if (twice != p.pairs.end())
-    in.fail(fmt::format("pairs: {} to {} stands there twice", twice->from, twice->to));
+  std::ranges::sort(p.pairs, {}, [](const PairTime& t) { return std::pair(t.from, t.to); });
   if (!p.pairs.empty() && p.cluster_hash == 0)
     in.fail("\"cluster_hash\" is empty: pairs need the cluster whose devices they name");
 }
 
 void read_variances(Reader& in, Profile& p) {
-  std::set<std::pair<std::string, Id>> seen;
   in.list("variances", [&](Reader& r) {
     p.variances.push_back({.model = r.text("model"),
                            .segment = r.integer<Id>("segment"),
@@ -126,9 +117,6 @@ void read_variances(Reader& in, Profile& p) {
                            .per_element = r.number("per_element"),
                            .square_norm = r.number("square_norm"),
                            .observed = r.integer<std::int64_t>("observed")});
-    const tensors::LayerVariance& last = p.variances.back();
-    if (!seen.insert({last.model, last.segment}).second)
-      r.fail(fmt::format("segment {} of {} stands there twice", last.segment, last.model));
   });
 }
 
@@ -235,6 +223,8 @@ Profile parse_profile(const std::string& text, const std::string& source) {
     read_variances(in, p);
   }
   in.done();
+  if (const std::string twice = measured_twice(p); !twice.empty())
+    in.fail(twice + " stands there twice");
   return p;
 }
 

@@ -49,13 +49,11 @@ int mechanisms(const plan::Plan& plan) {
 
 class Planner {
  public:
-  /// `save_memory`: as in candidates().
-  Planner(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
-          bool save_memory = false)
+  Planner(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options)
       : job_(job),
         profile_(profile),
         options_(options),
-        scorer_(job, profile, options, save_memory),
+        scorer_(job, profile, options),
         enumerated_(static_cast<Id>(search_.scored.size())) {}
 
   /// False: no plan is feasible.
@@ -78,7 +76,7 @@ class Planner {
   }
   const plan::Plan& best() const { return plan(search_.finalists.front()); }
   plan::Decision decision() { return describe(job_, search_, scorer_.evaluator); }
-  InputError refusal(const std::string& without_a_key) const {
+  InputError refusal(const std::string& without_a_key) {
     return no_plan(job_, search_, scorer_.evaluator, without_a_key);
   }
 
@@ -87,15 +85,27 @@ class Planner {
   const plan::Plan& plan(Id i) const { return scorer_.plan(i); }
 
   void bound() {
-    for (Id i = 0; i < search_.scored.size(); ++i)
-      if (scorer_.bound_fast(i)) queue_.emplace(at(i).bound, i, false);
+    for (Id i = 0; i < enumerated_; ++i) {
+      enqueue(i);
+      if (const Id other = offloaded(i); other != none) enqueue(other);
+    }
+  }
+  void enqueue(Id i) {
+    if (scorer_.bound_fast(i)) queue_.emplace(at(i).bound, i, false);
+  }
+  /// Adds candidate i with its optimizer on the host, if i turned out not to fit into memory. none:
+  /// it fits, or there is no such candidate.
+  Id offloaded(Id i) {
+    if (at(i).state != Scored::State::too_large) return none;
+    auto other = on_host(job_, plan(i));
+    return other ? scorer_.append(*std::move(other)) : none;
   }
 
   /// Dry-runs candidates, smallest bound first. A candidate with only the fast bound gets the
   /// better bound and goes back into the queue. Prunes a candidate whose bound exceeds the times of
   /// the best `finalists` candidates.
   void score() {
-    const auto total = static_cast<int>(queue_.size());
+    auto total = static_cast<int>(queue_.size());
     const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
     std::vector<double> best;  // heap of the smallest times, as many as there are finalists
     for (int done = 0; !queue_.empty();) {
@@ -122,6 +132,9 @@ class Planner {
         best.push_back(at(i).seconds);
         std::push_heap(best.begin(), best.end());
         if (best.size() > kept) std::pop_heap(best.begin(), best.end()), best.pop_back();
+      } else if (const Id other = offloaded(i); other != none) {
+        ++total;
+        enqueue(other);
       }
     }
     if (options_.progress && total > 0) options_.progress(total, total);
@@ -180,15 +193,28 @@ class Planner {
     const auto wanted = static_cast<std::size_t>(std::max(1, options_.finalists));
     std::map<std::string, int> of_mesh;
     for (const bool any : {false, true})  // at most most_of_a_mesh of each mesh, then any
-      for (const Id i : order) {
+      for (std::size_t place = 0; place < order.size(); ++place) {
+        const Id i = order[place];
         if (search_.finalists.size() == wanted) break;
         if (!scorer_.is_scored(i) || at(i).finalist) continue;
         if (!any && of_mesh[mesh_text(plan(i))] >= most_of_a_mesh) continue;
-        if (!scorer_.links(i)) continue;
+        if (!scorer_.links(i)) {
+          if (const Id other = offloaded(i); other != none) insert_scored(other, place, order);
+          continue;
+        }
         ++of_mesh[mesh_text(plan(i))];
         admit(i);
       }
     admit_plainest(order);
+  }
+
+  /// Dry-runs candidate i, and inserts it into `order` by its seconds, after `place`.
+  void insert_scored(Id i, std::size_t place, std::vector<Id>& order) {
+    scorer_.score(i);
+    if (!scorer_.is_scored(i)) return;
+    const auto later = std::next(order.begin(), static_cast<std::ptrdiff_t>(place) + 1);
+    const auto faster = [&](Id a, Id b) { return at(a).seconds < at(b).seconds; };
+    order.insert(std::upper_bound(later, order.end(), i, faster), i);
   }
 
   /// Of the candidates that are about as fast as the best, admits the one with the fewest
@@ -298,17 +324,15 @@ class Planner {
 };
 
 /// Searches without each stated key of [method] in turn. Returns "leave out method.KEY: PLAN" for
-/// the first key without which a plan fits, if need be one that saves memory; empty: there is none.
+/// the first key without which a plan fits; empty: there is none.
 std::string feasible_without_a_key(const job::Job& job, const costs::Profile* profile) {
   for (const std::string& key : stated_choices(job)) {
     job::Job freer = job;
     freer.where.erase("method." + key);
     const PlannerOptions one{.budget = most_tried_without_a_key, .finalists = 1};
-    for (const bool save_memory : {false, true}) {
-      Planner planner(freer, profile, one, save_memory);
-      if (planner.search())
-        return fmt::format("leave out method.{}: {}", key, summary_of(planner.best()));
-    }
+    Planner planner(freer, profile, one);
+    if (planner.search())
+      return fmt::format("leave out method.{}: {}", key, summary_of(planner.best()));
   }
   return "";
 }
@@ -321,20 +345,12 @@ plan::Decision decide(const job::Job& job, const costs::Profile* profile,
   job::Job without = job;
   without.plan.checkpoints = {};
   if (!methods::planned(job.plan.method)) methods::drop_own_fields(without.plan);
-  for (bool save_memory = false;; save_memory = true) {
-    Planner planner(without, profile, options, save_memory);
-    if (planner.search()) {
-      plan::Decision decision = planner.decision();
-      decision.plan.checkpoints = job.plan.checkpoints;
-      if (save_memory)
-        decision.warnings.emplace_back(
-            "no plan fits that keeps the optimizer on the devices and divides no gradients or "
-            "weights in a pipeline (ZeRO 2, 3); plans that do so to save memory were tried too");
-      return decision;
-    }
-    if (save_memory || !options.save_memory)
-      throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
-  }
+  Planner planner(without, profile, options);
+  if (!planner.search())
+    throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
+  plan::Decision decision = planner.decision();
+  decision.plan.checkpoints = job.plan.checkpoints;
+  return decision;
 }
 
 }  // namespace rehearse::planner

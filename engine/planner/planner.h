@@ -36,9 +36,6 @@ struct PlannerOptions {
   std::function<double(const plan::Plan&)> rescore = {};
   std::function<void(int done, int total)> progress = {};  // called for each candidate
   bool prune = true;  // false: dry-run all that fits into memory (to test the bounds)
-  /// Whether a search that finds no plan goes on with plans that take more time and less memory
-  /// (candidates.h).
-  bool save_memory = true;
 };
 
 /// The fastest plan for the job's model on its cluster. Keeps what the job's file states in
@@ -47,10 +44,8 @@ struct PlannerOptions {
 /// method leaves its plan to the planner (Strategy::planned), the plan may send sparse gradients,
 /// layer by layer (planner/sparsity.h). Otherwise the plan computes the same results as plain
 /// training. Among plans that differ by less than `plainer_within`, takes the one with the fewest
-/// mechanisms (pipeline, ZeRO level, recomputation, ...). If no plan fits, also tries those that
-/// save memory at a price (PlannerOptions::save_memory), and warns that it did. Throws InputError
-/// when none of them fits; the message names the binding constraint and the nearest feasible
-/// change.
+/// mechanisms (pipeline, ZeRO level, recomputation, ...). Throws InputError when no plan fits; the
+/// message names the binding constraint and the nearest feasible change.
 plan::Decision decide(const job::Job& job, const costs::Profile* profile,
                       const PlannerOptions& options);
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <ranges>
 #include <utility>
 
@@ -147,20 +148,19 @@ Measured read_measured(const Config& c, Measured present) {
   return present;
 }
 
-constexpr int most_bases = 8;  // of a chain of files
-
-Software load(const std::string& name_or_path, int depth) {
+/// `above`: the files whose base this is, each that of the one before it.
+Software load(const std::string& name_or_path, std::vector<std::string> above) {
   const auto path = find_data("software", name_or_path, "software");
+  const std::string file_itself = std::filesystem::weakly_canonical(path).string();
+  if (std::ranges::find(above, file_itself) != above.end())
+    throw InputError(fmt::format("{} is its own base; leave base out", path.string()));
+  above.push_back(file_itself);
   const Config file = Config::load(path.string());
   check_kind(file, FileKind::software);
   Software s;
   if (const std::string base = file.text("base", ""); !base.empty()) {
-    if (depth == most_bases)
-      throw file.error("base", fmt::format("more than {} files, each the base of another; is one "
-                                           "its own base?",
-                                           most_bases));
     try {
-      s = load(base, depth + 1);
+      s = load(base, above);
     } catch (const InputError& error) {
       throw file.error("base", error.what());
     }
@@ -176,7 +176,7 @@ Software load(const std::string& name_or_path, int depth) {
 
 }  // namespace
 
-Software load_software(const std::string& name_or_path) { return load(name_or_path, 0); }
+Software load_software(const std::string& name_or_path) { return load(name_or_path, {}); }
 
 Software read_section(const Config& c) {
   Software base;

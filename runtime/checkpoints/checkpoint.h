@@ -26,7 +26,7 @@
 #include "runtime/checkpoints/files/manifest.h"
 #include "runtime/communication/communicator.h"
 #include "runtime/control/control.h"
-#include "runtime/execution/executor.h"
+#include "runtime/executor/executor.h"
 
 namespace rehearse::runtime {
 

@@ -21,7 +21,7 @@
 #include "runtime/checkpoints/files/checkpoint_reader.h"
 #include "runtime/checkpoints/files/safetensors.h"
 #include "runtime/checkpoints/outer_names.h"
-#include "runtime/execution/rank_memory.h"
+#include "runtime/executor/rank_memory.h"
 
 namespace rehearse::runtime {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "engine/model/model.h"
-#include "runtime/execution/executor.h"
+#include "runtime/executor/executor.h"
 
 namespace rehearse::runtime {
 

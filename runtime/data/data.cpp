@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/files/files.h"
 #include "engine/base/files/json_text.h"
 #include "engine/base/fnv.h"
 #include "runtime/data/permute.h"
@@ -52,11 +51,8 @@ Shards open_training(const DataSettings& settings) {
 /// The manifest that data/prepare.py writes; empty when the shards come from elsewhere.
 nlohmann::json manifest_of(const std::string& folder) {
   const fs::path path = fs::path(folder) / "manifest.json";
-  std::ifstream file(path);
-  if (!file) return {};
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_json(text.str(), path.string());
+  if (!fs::is_regular_file(path)) return {};
+  return parse_json(read_file(path.string()), path.string());
 }
 
 std::uint64_t hash_of_shards(const std::string& folder, const nlohmann::json& manifest) {

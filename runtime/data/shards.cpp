@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/files/files.h"
 
 namespace rehearse::runtime {
 namespace {
@@ -46,6 +47,7 @@ Shards::~Shards() = default;
 Shards::Shards(const std::vector<std::string>& files, int seq_len) : seq_len_(seq_len) {
   mappings_.reserve(files.size());
   for (const std::string& file : files) {
+    will_read(file);
     const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) throw InputError(fmt::format("{}: {}", file, std::strerror(errno)));
     struct stat status = {};

@@ -14,7 +14,7 @@
 #include "engine/base/numbers/median.h"
 #include "models/block.h"
 #include "runtime/device/accelerator.h"
-#include "runtime/execution/rank_memory.h"
+#include "runtime/executor/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
 #include "runtime/profiling/profile_parts.h"
 

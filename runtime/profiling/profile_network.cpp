@@ -8,7 +8,7 @@
 
 #include "engine/base/numbers/median.h"
 #include "runtime/device/accelerator.h"
-#include "runtime/execution/rank_memory.h"
+#include "runtime/executor/rank_memory.h"
 #include "runtime/profiling/profile_parts.h"
 
 namespace rehearse::runtime {

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "runtime/execution/rank_memory.h"
+#include "runtime/executor/rank_memory.h"
 #include "runtime/profiling/profile_parts.h"
 
 namespace rehearse::runtime {

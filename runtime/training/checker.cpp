@@ -14,7 +14,7 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "runtime/checkpoints/files/safetensors.h"
-#include "runtime/execution/rank_memory.h"
+#include "runtime/executor/rank_memory.h"
 
 namespace rehearse::runtime {
 namespace {

@@ -44,8 +44,16 @@ EvaluationData::EvaluationData(const job::Job& job)
         return settings;
       }()) {
   for (const std::string& folder : job.train.evaluate) {
-    others.emplace_back(folder, Data(settings_of(job, "train.evaluate", folder)));
-    if (others.back().second.validation_windows() == 0)
+    const Data& data =
+        others.emplace_back(folder, Data(settings_of(job, "train.evaluate", folder))).second;
+    if (!own.tokenizer().empty() && !data.tokenizer().empty() &&
+        own.tokenizer() != data.tokenizer())
+      throw InputError(fmt::format(
+          "train.evaluate = \"{}\": the folder is made with the tokenizer {:.12}..., train.data = "
+          "\"{}\" with {:.12}... (both SHA-256), so tokens would mean other text: make the folder "
+          "with the same one (data/prepare.py --tokenizer FILE)",
+          folder, data.tokenizer(), job.train.data, own.tokenizer()));
+    if (data.validation_windows() == 0)
       throw InputError(
           fmt::format("train.evaluate = \"{}\": the folder has no token shard named *val*.bin; "
                       "data/prepare.py makes them",

@@ -9,7 +9,7 @@
 #include "engine/job/job.h"
 #include "runtime/control/control.h"
 #include "runtime/data/data.h"
-#include "runtime/execution/executor.h"
+#include "runtime/executor/executor.h"
 #include "runtime/training/progress.h"
 
 namespace rehearse::runtime {

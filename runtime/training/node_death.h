@@ -4,7 +4,7 @@
 #include "engine/job/job.h"
 #include "runtime/checkpoints/files/node_store.h"
 #include "runtime/control/control.h"
-#include "runtime/execution/fault_injector.h"
+#include "runtime/executor/fault_injector.h"
 
 namespace rehearse::runtime {
 

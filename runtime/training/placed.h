@@ -11,8 +11,8 @@
 #include "runtime/communication/network.h"
 #include "runtime/control/control.h"
 #include "runtime/data/data.h"
-#include "runtime/execution/executor.h"
-#include "runtime/execution/trace_file.h"
+#include "runtime/executor/executor.h"
+#include "runtime/executor/trace_file.h"
 
 namespace rehearse::runtime {
 

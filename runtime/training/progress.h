@@ -17,7 +17,7 @@
 #include "runtime/checkpoints/files/manifest.h"
 #include "runtime/control/control.h"
 #include "runtime/data/data.h"
-#include "runtime/execution/executor.h"
+#include "runtime/executor/executor.h"
 #include "runtime/training/slow_ranks.h"
 #include "runtime/training/train.h"
 

@@ -9,7 +9,7 @@
 #include "runtime/checkpoints/collect.h"
 #include "runtime/control/control.h"
 #include "runtime/device/device.h"
-#include "runtime/execution/executor.h"
+#include "runtime/executor/executor.h"
 #include "runtime/training/train.h"
 
 namespace rehearse::runtime {

@@ -6,7 +6,7 @@
 
 #include "engine/job/plan_file.h"
 #include "runtime/checkpoints/files/run_folder.h"
-#include "runtime/execution/fault_injector.h"
+#include "runtime/executor/fault_injector.h"
 #include "runtime/training/replan.h"
 
 namespace rehearse::runtime {

@@ -200,10 +200,14 @@ void warn_of_trace(const job::Job& job, std::vector<std::string>& warnings) {
 
 faults::Trace given_trace(const job::Job& job) {
   const std::string& path = job.faults.trace;
-  if (path.ends_with(".csv")) return faults::load_bamboo(path, job.cluster.nodes());
-  if (path.ends_with(".json")) return faults::load_skypilot(path, job.cluster.nodes());
-  return faults::load_trace(path,
-                            {.world_size = job.plan.mesh.world_size(), .cluster = &job.cluster});
+  try {
+    if (path.ends_with(".csv")) return faults::load_bamboo(path, job.cluster.nodes());
+    if (path.ends_with(".json")) return faults::load_skypilot(path, job.cluster.nodes());
+    return faults::load_trace(path,
+                              {.world_size = job.plan.mesh.world_size(), .cluster = &job.cluster});
+  } catch (const InputError& error) {
+    throw job::located(job, InputError(std::string("faults.trace: ") + error.what()));
+  }
 }
 
 double loss_slowdown(const job::Job& job, const faults::Event& event) {

@@ -17,6 +17,7 @@
 #include "engine/base/names.h"
 #include "engine/base/units.h"
 #include "engine/job/identity.h"
+#include "engine/job/job.h"
 #include "study/methods.h"
 #include "study/sweep/scaling.h"
 #include "study/sweep/sweep.h"
@@ -80,7 +81,7 @@ class Condition {
         for (const std::string& word : *side) {
           if (names.contains(word) || !Json::parse(word, nullptr, false).is_discarded()) continue;
           fail(
-              fmt::format("\"{}\" is neither an axis nor a key of any point's job{}; a text stands "
+              fmt::format("\"{}\" is neither an axis nor a key of a job{}; a text stands "
                           "in quotes",
                           word, did_you_mean(word, {names.begin(), names.end()})));
         }
@@ -327,6 +328,7 @@ std::vector<Point> points_of(const Sweep& sweep) {
     point.set = std::move(set);
     if (in) out.push_back(std::move(point));
   }
+  for (const Config::Key& key : job::job_keys()) names.insert(key.path);
   for (const Condition& condition : conditions) condition.check_names(names);
   if (out.empty()) throw InputError(fmt::format("{}: \"where\" leaves no point", sweep.file));
   return out;

@@ -36,12 +36,12 @@ RUNTIME = [
     "runtime/communication",
     "runtime/cuda",
     "runtime/data",
-    "runtime/execution",
+    "runtime/executor",
     "runtime/checkpoints",
     "runtime/profiling",
     "runtime/training",
 ]
-CLI = ["cli/console", "cli/batch", "cli/chaos", "cli/commands", "cli/training", "cli"]
+CLI = ["cli/console", "cli/batch", "cli/chaos", "cli/commands", "cli/train", "cli"]
 ROOMS = [*ENGINE, "sim", "study", "python", *RUNTIME, *CLI]
 
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

@@ -18,7 +18,7 @@ ARCHITECTURE, GLOSSARY = ROOT / "docs/architecture.md", ROOT / "docs/glossary.md
 WRITTEN = {
     "metrics.jsonl": "runtime/checkpoints/files/run_folder.cpp",
     "manifest.json": "runtime/checkpoints/files/manifest.h",
-    "plan.toml": "cli/training/after_warm_up.cpp",
+    "plan.toml": "cli/train/after_warm_up.cpp",
 }
 SUFFIXES = r"\.(?:h|cuh|cpp|cu|py|md|toml|txt|program)$"
 SECTIONS = "model|cluster|method|train|adaptive|run|disturb|faults|checkpoint|recovery"

@@ -2,7 +2,7 @@
 
 A file (or the header of the same name) starts with a paragraph that says what it is. The only exceptions thrown are InputError (and
 Refused, which is derived from it), ProgramError and BackendError. There are no marks of unfinished work. No file has more than 600
-lines; files of more than 400 lines are listed, because the house rule asks to split them. Bodies of ops (runtime/execution) read no
+lines; files of more than 400 lines are listed, because the house rule asks to split them. Bodies of ops (runtime/executor) read no
 number of a tensor: the host may be ahead of the device, so only kernels read what decides within a step.
 """
 
@@ -15,7 +15,7 @@ FOLDERS = ["engine", "sim", "study", "python", "models", "runtime", "cli", "exam
 PRODUCT = {"engine", "sim", "study", "python", "models", "runtime", "cli"}
 LONG, LONGEST = 400, 600
 EXCEPTIONS = {"InputError", "Refused", "DoesNotFit", "ProgramError", "BackendError"}  # the second and third are InputErrors
-BODIES = pathlib.Path("runtime/execution")
+BODIES = pathlib.Path("runtime/executor")
 HOST_READ = r"\.item\b|data_ptr(<\w+>)?\(\)\s*\[|\*\s*[\w.()]+data_ptr"
 UNFINISHED = r"\b(TODO|FIXME|XXX|HACK)\b"
 

@@ -73,7 +73,6 @@ class Predicted(CliTestCase):
         plan = self.tmp / "plan.toml"
         text = self.rehearse("plan", job, "-o", plan).stdout
         self.assertIn("optimizer on the host", text)
-        self.assertIn("no plan fits that keeps the optimizer on the devices", text)
         self.assertIn('offload = "optimizer"', plan.read_text())
         from_file = json.loads(
             self.rehearse("simulate", self.job(base + f'method.plan = "{plan}"\n', "planned.toml"), "--seeds", 1, "--json").stdout

@@ -270,6 +270,14 @@ write = "{shared}"
         self.assertEqual((memory["to"], peers["to"]), ("memory", "peers"))
         self.assertAlmostEqual(peers["write_s"], peers["bytes_per_rank_max"] / 12.5e9, delta=1e-3 * peers["write_s"])
 
+    def test_nodes_with_unlike_numbers_of_ranks_share_the_disk_by_bytes(self):
+        # Nodes of the paper's cluster have two or four ranks. The disk is the limit, so all bytes at its rate.
+        job = ("experiments/paper-ddp.toml", "--fidelity", "analytic", *sets({"checkpoint.kind": "async"}))
+        step = self.json("simulate", *job, "--set", "train.save_every=1")["checkpoint"]
+        self.assertAlmostEqual(step["write_s"], step["bytes_total"] / 5e9, delta=1e-3 * step["write_s"])
+        long = self.json("simulate", *job, "--duration", "1d", "--set", "faults.model=rsc1-a100")
+        self.assertAlmostEqual(long["goodput"]["checkpoint"]["persist_s"], step["write_s"], delta=1e-3 * step["write_s"])
+
     def test_what_does_not_fit_or_is_not_known(self):
         path = self.tmp / "two.toml"
         path.write_text(self.PLATFORM.format(memory="1GB", link="20GB/s", disk="1GB/s", shared="1GB/s"))

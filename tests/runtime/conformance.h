@@ -13,7 +13,7 @@
 #include "runtime/control/launch/environment.h"
 #include "runtime/data/data.h"
 #include "runtime/device/load_device.h"
-#include "runtime/execution/executor.h"
+#include "runtime/executor/executor.h"
 #include "tests/runtime/scratch.h"
 
 namespace rehearse::runtime {

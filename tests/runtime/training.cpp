@@ -13,7 +13,7 @@
 #include "engine/methods/strategy.h"
 #include "models/block.h"
 #include "runtime/checkpoints/files/checkpoint_reader.h"
-#include "runtime/execution/rank_memory.h"
+#include "runtime/executor/rank_memory.h"
 #include "runtime/kernels/optimizer.h"
 #include "runtime/training/evaluation.h"
 

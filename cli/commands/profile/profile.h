@@ -1,5 +1,5 @@
 // The options of `rehearse profile`, and its two ways to make a profile: measurements on real ranks
-// (cli/training/profile_ranks.h), or a simulation of the same measurements on a modelled cluster.
+// (cli/train/profile_ranks.h), or a simulation of the same measurements on a modelled cluster.
 #pragma once
 #include <string>
 #include <vector>

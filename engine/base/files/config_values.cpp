@@ -14,7 +14,10 @@ namespace {
 
 std::string value_text(const toml::node& node) {
   std::ostringstream out;
-  node.visit([&out](const auto& n) { out << n; });
+  if (const auto* number = node.as_floating_point())
+    out << fmt::format("{}", number->get());  // as short as it can be read again
+  else
+    node.visit([&out](const auto& n) { out << n; });
   std::string text = out.str();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text.size() <= 80 ? text : text.substr(0, 77) + "...";

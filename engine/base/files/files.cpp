@@ -51,7 +51,18 @@ void will_write(const std::string& flag, const std::string& path) {
   const std::string name = canonical(path);
   const std::lock_guard guard(used().lock);
   if (used().read.contains(name)) throw replaced(flag, path);
-  used().written[name] = flag;
+  const auto [known, added] = used().written.try_emplace(name, flag);
+  if (!added && known->second != flag)
+    throw InputError(fmt::format("{} {}: {} writes that file, too; name another one", flag, path,
+                                 known->second));
+}
+
+void will_read(const std::string& path) {
+  const std::string name = canonical(path);
+  const std::lock_guard guard(used().lock);
+  if (const auto it = used().written.find(name); it != used().written.end())
+    throw replaced(it->second, path);
+  used().read.insert(name);
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -73,13 +84,7 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 std::string read_file(const std::string& path) {
-  {
-    const std::string name = canonical(path);
-    const std::lock_guard guard(used().lock);
-    if (const auto it = used().written.find(name); it != used().written.end())
-      throw replaced(it->second, path);
-    used().read.insert(name);
-  }
+  will_read(path);
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;

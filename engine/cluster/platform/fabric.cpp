@@ -35,6 +35,7 @@ FabricKeys read_fabric(const Config& c) {
       throw c.error("sums",
                     fmt::format("\"{}\" is not a level of switches; known: leaf, spine", level));
   if (c.has("sums")) keys.sums = sums;
+  keys.of_job = c.names();
   if (const auto rate = keys.sum_bandwidth;
       rate && rate->value > 0 && rate->value < limits::bandwidth.least)
     throw c.error("sum_bandwidth",
@@ -56,6 +57,7 @@ FabricKeys with(FabricKeys base, const FabricKeys& over) {
   put(&FabricKeys::group_bandwidth);
   put(&FabricKeys::sum_bandwidth);
   put(&FabricKeys::sums);
+  base.of_job = over.of_job;
   return base;
 }
 
@@ -66,7 +68,7 @@ Fabric::Fabric(FabricKeys keys, const Config& c, Cluster& cluster)
       nodes_per_leaf_(keys_.nodes_per_leaf.value_or(0)),
       nodes_per_group_(keys_.nodes_per_group.value_or(0)) {
   const auto need = [&](bool given, bool stated, const char* key, const char* what) {
-    if (stated && !given) throw c.error(key, what);
+    if (stated && !given) refuse(key, what);
   };
   need(nodes_per_leaf_ > 0, keys_.oversubscription.has_value(), "oversubscription",
        "needs nodes_per_leaf: a fabric of one switch blocks nothing");
@@ -76,9 +78,9 @@ Fabric::Fabric(FabricKeys keys, const Config& c, Cluster& cluster)
   need(keys_.group_bandwidth.has_value(), nodes_per_group_ > 0, "nodes_per_group",
        "needs group_bandwidth, of the cable between each two groups");
   if (nodes_per_leaf_ > 0 && nodes_per_group_ % nodes_per_leaf_ != 0)
-    throw c.error("nodes_per_group",
-                  fmt::format("{} is no multiple of nodes_per_leaf, {}: a leaf lies in one group",
-                              nodes_per_group_, nodes_per_leaf_));
+    refuse("nodes_per_group",
+           fmt::format("{} is no multiple of nodes_per_leaf, {}: a leaf lies in one group",
+                       nodes_per_group_, nodes_per_leaf_));
   const bool adds = keys_.sums && !keys_.sums->empty();
   need(nodes_per_group_ == 0, adds, "sums",
        "switches of several groups do not add together; leave out sums or nodes_per_group");
@@ -87,13 +89,17 @@ Fabric::Fabric(FabricKeys keys, const Config& c, Cluster& cluster)
   need(adds, keys_.sum_latency.has_value(), "sum_latency", switches);
 }
 
+void Fabric::refuse(const std::string& key, const std::string& why) const {
+  if (contains(keys_.of_job, key)) throw FabricRefused(key, why);
+  throw config_.error(key, why);
+}
+
 Id Fabric::attach(const std::string& name, Id node, BytesPerSecond bandwidth) {
   const auto number = static_cast<std::size_t>(nodes_per_group_ == 0 ? 0 : node / nodes_per_group_);
   if (number >= most_groups)
-    throw config_.error(
-        "nodes_per_group",
-        fmt::format("{}: node {} would be in group {}, counted from 0; there are at most {} groups",
-                    nodes_per_group_, node, number, most_groups));
+    refuse("nodes_per_group", fmt::format("{}: node {} would be in group {}, counted from 0; there "
+                                          "are at most {} groups",
+                                          nodes_per_group_, node, number, most_groups));
   groups_.resize(std::max(groups_.size(), number + 1));
   std::string vertex = nodes_per_group_ == 0 ? name : fmt::format("group{}/{}", number, name);
   if (nodes_per_leaf_ > 0) vertex += fmt::format("/leaf{}", node / nodes_per_leaf_);
@@ -127,6 +133,9 @@ void Fabric::finish() {
   if (groups_.empty() && keys_ != FabricKeys())
     throw InputError(fmt::format(
         "cluster \"{}\": no node has a cable to the fabric; leave out its keys", cluster_.name()));
+  const bool spines = std::ranges::any_of(groups_, [](auto& g) { return g.order.size() > 1; });
+  if (keys_.latency && nodes_per_leaf_ == 0 && !spines)
+    refuse("latency", "needs nodes_per_leaf: a fabric of one switch has no cable to a spine");
   std::vector<Id> tops;
   for (std::size_t number = 0; number < groups_.size(); ++number)
     if (const Id top = join(number); top != none) tops.push_back(top);

@@ -33,16 +33,23 @@ struct FabricKeys {
   std::optional<Seconds> latency = {}, group_latency = {}, sum_latency = {};
   std::optional<BytesPerSecond> group_bandwidth = {}, sum_bandwidth = {};
   std::optional<std::vector<std::string>> sums = {};  // levels
+  std::vector<std::string> of_job = {};               // the names of those that a job states
   bool operator==(const FabricKeys&) const = default;
 };
 /// Checks each key, but not whether they fit together. Throws InputError.
 FabricKeys read_fabric(const Config& c);
-/// `over` where it states a key, else `base`.
+/// `over`, which a job states, where it has a key; else `base`.
 FabricKeys with(FabricKeys base, const FabricKeys& over);
+
+/// A key of a job that does not fit the platform's others.
+struct FabricRefused : InputError {
+  FabricRefused(std::string key, const std::string& why) : InputError(why), key(std::move(key)) {}
+  std::string key;
+};
 
 class Fabric {
  public:
-  /// Throws an error of the section `c` when keys do not fit together.
+  /// Throws an error of the section `c`, or FabricRefused, when keys do not fit together.
   Fabric(FabricKeys keys, const Config& c, Cluster& cluster);
   /// The vertex of the switch that a node's cable ends in. `name` is "fabric" or, with several
   /// rails, "fabric/RAIL". Throws InputError when there are too many groups.
@@ -64,6 +71,7 @@ class Fabric {
   /// Joins the switches of a group by a spine. Returns its uppermost switch; none: it has none.
   Id join(std::size_t number);
   bool sums(const std::string& level) const;
+  [[noreturn]] void refuse(const std::string& key, const std::string& why) const;
   void let_sum(Id vertex, BytesPerSecond cables);
 
   FabricKeys keys_;

@@ -29,11 +29,12 @@ bool takes_snapshot(const program::Role& role, const program::Op& op) {
 }
 
 StoragePrices::StoragePrices(const cluster::Cluster& cluster, std::span<const Id> rank_to_device)
-    : cluster_(cluster), ranks_on_(static_cast<std::size_t>(cluster.nodes())) {
+    : cluster_(cluster),
+      ranks_on_(static_cast<std::size_t>(cluster.nodes())),
+      ranks_(static_cast<double>(rank_to_device.size())) {
   for (const Id device : rank_to_device) ++ranks_on_[cluster.devices()[device].node];
-  nodes_ = static_cast<int>(
-      std::count_if(ranks_on_.begin(), ranks_on_.end(), [](int ranks) { return ranks > 0; }));
-  if (nodes_ > 1) networks_ = cluster.networks();
+  if (std::ranges::count_if(ranks_on_, [](int ranks) { return ranks > 0; }) > 1)
+    networks_ = cluster.networks();
 }
 
 double StoragePrices::copy(Id node, std::int64_t bytes) const {
@@ -70,12 +71,11 @@ double StoragePrices::save(Id node, std::int64_t bytes, const program::Save& sav
   if (!disk.known())
     unknown(cluster_, "checkpoint.kind", "how fast its disks are",
             local ? "nodes.disk" : "[shared_disk]");
-  double rate = disk.write.value;  // of this node
-  if (!local) {
-    rate /= nodes_;
-    if (!networks_.empty()) rate = std::min(rate, networks_[node].value);
-  }
-  return static_cast<double>(bytes) * ranks_on_[node] / rate;
+  const double of_node = static_cast<double>(bytes) * ranks_on_[node];
+  if (local) return of_node / disk.write.value;
+  // All ranks write at once, and every byte of theirs has the same part of the disk's rate.
+  const double all = static_cast<double>(bytes) * ranks_ / disk.write.value;
+  return networks_.empty() ? all : std::max(all, of_node / networks_[node].value);
 }
 
 }  // namespace rehearse::costs

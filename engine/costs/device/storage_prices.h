@@ -39,13 +39,14 @@ class StoragePrices {
   /// `bytes`: such work is bound by memory (ZeRO-Offload, section 5). Throws InputError when the
   /// platform does not say how fast.
   double update(Id node, std::int64_t bytes) const;
-  /// A rank on the node writes `bytes`. Throws InputError when the platform does not say how fast.
+  /// A rank on the node writes `bytes`, and so do all others at once. Throws InputError when the
+  /// platform does not say how fast.
   double save(Id node, std::int64_t bytes, const program::Save& save) const;
 
  private:
   const cluster::Cluster& cluster_;
   std::vector<int> ranks_on_ = {};  // by node
-  int nodes_ = 0;                   // with ranks
+  double ranks_ = 0;
   std::vector<BytesPerSecond> networks_ = {};
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "engine/base/errors.h"
@@ -370,13 +371,16 @@ Summary summarise(std::span<const Metrics> seeds) {
   Summary out;
   std::vector<double> steps;
   const auto n = static_cast<double>(seeds.size());
+  for (const Metrics& m : seeds) steps.push_back(m.mean_step);
+  const double total = std::accumulate(steps.begin(), steps.end(), 0.0);
   out.robustness = out.in_time = 0;
   for (const Metrics& m : seeds) {
-    steps.push_back(m.mean_step);
-    out.samples_per_s += m.samples_per_s / n;
-    out.tokens_per_s += m.tokens_per_s / n;
-    out.mfu += m.mfu / n;
-    out.bubble_fraction += m.bubble_fraction / n;
+    // All seeds run the same steps: what counts per second is of the time of all of them.
+    const double share = total > 0 ? m.mean_step / total : 1 / n;
+    out.samples_per_s += m.samples_per_s * share;
+    out.tokens_per_s += m.tokens_per_s * share;
+    out.mfu += m.mfu * share;
+    out.bubble_fraction += m.bubble_fraction * share;
     out.exposed_comm_s += m.exposed_comm_s / n;
     out.bytes_sent_mean += m.bytes_sent_mean / n;
     out.bytes_sent_max += m.bytes_sent_max / n;

@@ -88,7 +88,8 @@ struct Spread {
 };
 Spread spread(std::vector<double> values);
 
-/// Metrics over several seeds; every seed has the same weight.
+/// Metrics over several seeds, which run the same steps. Rates and shares of time are those of the
+/// time of all seeds together; everything else is the mean over the seeds.
 struct Summary {
   Spread step_time = {};
   double samples_per_s = 0, tokens_per_s = 0, mfu = 0, bubble_fraction = 0, exposed_comm_s = 0;

@@ -47,7 +47,9 @@ std::vector<Trial> with_zero(const Trial& trial) {
 
 /// Whether the plan has few enough passes to be compiled in a search.
 bool small_enough(const plan::Plan& plan, const plan::Plan& start, const model::ModelSpec& model) {
-  return passes_of(plan, model) <= std::max(most_tried_passes, passes_of(start, model));
+  plan::Plan recomputed = start;
+  recomputed.schedule.recompute = true;
+  return passes_of(plan, model) <= std::max(most_tried_passes, passes_of(recomputed, model));
 }
 
 /// The larger numbers of micro-batches that divide a replica's samples. `recompute`: those with
@@ -267,7 +269,20 @@ class RemedySearch {
                                              most_tried_passes / passes_of(one, model_));
     if (most > plan_.schedule.micro_batches)
       if (auto remedy = smaller_batch(static_cast<int>(most))) return remedy;
-    return smaller_batch(plan_.schedule.micro_batches);
+    if (auto remedy = smaller_batch(plan_.schedule.micro_batches)) return remedy;
+    // A pipeline that has all micro-batches in flight: fewer of one sample.
+    left_ = for_smaller_batches;
+    for (int fewer = plan_.schedule.micro_batches / 2; plan_.mesh.pp > 1 && fewer > 0; fewer /= 2)
+      if (auto remedy = try_out(with_batch(fewer, 1))) return remedy;
+    return std::nullopt;
+  }
+
+  /// So many micro-batches of so many samples on each replica.
+  Trial with_batch(int micro_batches, int samples) const {
+    Trial trial = with_micro_batches(start_, micro_batches);
+    trial.plan.schedule.global_batch = plan_.mesh.dp * micro_batches * samples;
+    trial.changes.push_back(fmt::format("train.global_batch={}", trial.plan.schedule.global_batch));
+    return trial;
   }
 
   /// Fewer samples per micro-batch. Starts with the most samples that the memory bound allows,
@@ -275,13 +290,7 @@ class RemedySearch {
   std::optional<Remedy> smaller_batch(int micro_batches) {
     left_ = for_smaller_batches;
     const int at_once = plan_.mesh.dp * micro_batches;
-    const auto with = [&](int samples) {
-      Trial trial = with_micro_batches(start_, micro_batches);
-      trial.plan.schedule.global_batch = at_once * samples;
-      trial.changes.push_back(
-          fmt::format("train.global_batch={}", trial.plan.schedule.global_batch));
-      return trial;
-    };
+    const auto with = [&](int samples) { return with_batch(micro_batches, samples); };
     int fits = 0,
         beyond = plan_.schedule.global_batch / at_once + 1;  // memory grows with the samples
     while (beyond - fits > 1) {

@@ -13,7 +13,7 @@
 namespace rehearse::planner {
 namespace {
 
-constexpr double impossible = std::numeric_limits<double>::infinity();
+constexpr double no_division = std::numeric_limits<double>::infinity();
 
 /// Seconds of the slowest chunk so far, and the sum over all chunks so far.
 using Score = std::pair<double, double>;
@@ -36,7 +36,7 @@ double bytes_per_parameter(const plan::Plan& plan, int weight_versions) {
 std::optional<std::vector<std::size_t>> partition(std::size_t n, std::size_t chunks,
                                                   const ChunkSeconds& seconds) {
   std::vector<std::vector<Score>> best(chunks + 1,
-                                       std::vector<Score>(n + 1, {impossible, impossible}));
+                                       std::vector<Score>(n + 1, {no_division, impossible}));
   std::vector<std::vector<std::size_t>> cut(chunks + 1, std::vector<std::size_t>(n + 1, 0));
   best[0][0] = {0, 0};
   for (std::size_t c = 1; c <= chunks; ++c)
@@ -48,7 +48,7 @@ std::optional<std::vector<std::size_t>> partition(std::size_t n, std::size_t chu
         const Score now{std::max(before.first, own), before.second + own};
         if (now < best[c][end]) best[c][end] = now, cut[c][end] = begin;
       }
-  if (best[chunks][n].first == impossible) return std::nullopt;
+  if (best[chunks][n].first == no_division) return std::nullopt;
   std::vector<std::size_t> ends(chunks);
   for (std::size_t c = chunks, end = n; c > 0; end = cut[c--][end]) ends[c - 1] = end;
   return ends;

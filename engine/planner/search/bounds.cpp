@@ -4,8 +4,10 @@
 #include <limits>
 #include <set>
 
+#include "engine/costs/device/storage_prices.h"
 #include "engine/costs/network/contention.h"
 #include "engine/methods/strategy.h"
+#include "engine/planner/memory/needs.h"
 #include "engine/planner/placement/rank_grid.h"
 
 namespace rehearse::planner {
@@ -51,6 +53,13 @@ double Bounds::seconds(const plan::Plan& plan) {
   return most * (1 - 1e-6);  // tolerance for rounding
 }
 
+double Bounds::host_seconds(const plan::Plan& plan, std::int64_t elements) {
+  // An update reads and writes at least the optimizer's state.
+  const double bytes = 2 * optimizer_bytes(plan) * static_cast<double>(elements) /
+                       (plan.exchange.sharding.zero >= 1 ? plan.shards() : 1);
+  return bytes * mesh_of(plan).host_rate;
+}
+
 double Bounds::local_seconds(const plan::Plan& plan) {
   if (cluster_.shared_cores() > 0) return 0;
   double most = 0;
@@ -68,6 +77,15 @@ Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
     if (mesh.order == plan.mesh.order && mesh.devices == plan.placement.rank_to_device) return mesh;
   MeshGroups& mesh = meshes.emplace_back(
       MeshGroups{.order = plan.mesh.order, .devices = plan.placement.rank_to_device});
+  if (cluster_.shared_cores() == 0 && can_offload(cluster_)) {
+    const costs::StoragePrices host(cluster_, mesh.devices);
+    constexpr double bytes = 1e9;
+    mesh.host_rate = std::numeric_limits<double>::infinity();
+    for (const Id d : mesh.devices)
+      mesh.host_rate =
+          std::min(mesh.host_rate,
+                   host.update(cluster_.devices()[d].node, std::int64_t{1'000'000'000}) / bytes);
+  }
   const RankGrid at(plan);
   using Key = std::pair<int, std::vector<std::vector<PacedKind>>>;
   std::map<Key, std::size_t> seen;  // the index of the replica
@@ -168,6 +186,7 @@ double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, b
   const bool overlaps = methods::strategy_named(plan.method).order(plan, model_).halved != nullptr;
   const bool once_a_step = network && sums_whole_gradients(plan) && !plan.shards_gradients() &&
                            plan.exchange.sharding.zero < 3;
+  const bool hosted = plan.exchange.offload != plan::Offload::none;
   const int micro_batches = plan.schedule.micro_batches;
   const auto pp = static_cast<std::size_t>(plan.mesh.pp);
   const std::size_t chunks = plan.placement.stages.size();
@@ -185,10 +204,12 @@ double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, b
   for (std::size_t c = 0; c < chunks; ++c) {
     const std::size_t s = c % pp;
     most = std::max(most, down + micro_batches * rest[s]);
-    if (once_a_step && c < pp)
-      most = std::max(most, micro_batches * rest[s] - all[c] +
-                                std::max(all[c], network_seconds(plan, static_cast<int>(s),
-                                                                 elements(plan)[s].first)));
+    if ((once_a_step || hosted) && c < pp) {
+      const std::int64_t first = elements(plan)[s].first;
+      const double sums = once_a_step ? network_seconds(plan, static_cast<int>(s), first) : 0;
+      const double updates = hosted ? host_seconds(plan, first) : 0;
+      most = std::max(most, micro_batches * rest[s] - all[c] + std::max({all[c], sums, updates}));
+    }
     if (overlaps) continue;
     rest[s] -= all[c];
     // Without recomputation: it may run before the gradient arrives.

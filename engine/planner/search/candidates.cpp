@@ -39,10 +39,9 @@ constexpr std::array shape_keys{"pp",
 
 class Enumeration {
  public:
-  Enumeration(const job::Job& job, const costs::Profile* profile, bool save_memory)
+  Enumeration(const job::Job& job, const costs::Profile* profile)
       : job_(job),
         profile_(profile),
-        save_memory_(save_memory),
         model_(job.model),
         prices_(job.model, profile),
         pace_(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())) {}
@@ -165,8 +164,13 @@ class Enumeration {
     std::vector<std::vector<int>> out;
     const int total = plan.schedule.global_batch / plan.schedule.micro_batches;
     if (total % plan.mesh.dp == 0) out.emplace_back();
-    const bool equal = states("shares") && job_.shares == job::Shares::equal;
-    if (plan.mesh.dp == 1 || ((equal || !job_.adaptive.placement) && !out.empty())) return out;
+    if (plan.mesh.dp == 1 || (!job_.adaptive.placement && !out.empty())) return out;
+    if (states("shares") && job_.shares == job::Shares::equal) {
+      if (out.empty())
+        count("method.shares = \"equal\" needs a micro-batch that divides among the replicas",
+              "method.shares=speed");
+      return out;
+    }
     std::vector<int> shares = unless_equal(shares_of(by_replica(plan, rank_seconds(plan)), total));
     if (!shares.empty()) out.push_back(std::move(shares));
     return out;
@@ -210,11 +214,7 @@ class Enumeration {
       plan.method = name;
       plan.schedule.pipeline = strategy.proposed.value_or(plan::Pipeline::one_f_one_b);
       plan.schedule.virtual_stages = 1;
-      if (plan.mesh.pp == 1) {
-        sharding(plan);
-        continue;
-      }
-      if (!strategy.combines.interleave) {
+      if (plan.mesh.pp == 1 || !strategy.combines.interleave) {
         if (!states("virtual_stages") || job_.plan.schedule.virtual_stages == 1) sharding(plan);
         continue;
       }
@@ -229,32 +229,27 @@ class Enumeration {
     }
   }
 
-  /// All ZeRO levels, recomputation, sequence parallelism and buckets. In a pipeline, levels 2 and
-  /// 3 exchange once for each micro-batch, of which pipelines have many: no candidates unless
-  /// stated, or to save memory.
+  /// All ZeRO levels, recomputation, sequence parallelism and buckets.
   void sharding(plan::Plan plan) {
     const std::string method = plan.method;
     const int able = methods::strategy_named(method).combines.max_zero;
-    const int plain = plan.mesh.pp > 1 && !save_memory_ ? std::min(able, 1) : able;
     const methods::Strategy& stated = methods::strategy_named(job_.plan.method);
     const int planned = stated.planned ? stated.combines.max_zero : 0;
-    const int most = std::max(planned, states("zero") ? able : plain);
+    const int most = std::max(planned, able);
     for (const int zero : choices("zero", job_.plan.exchange.sharding.zero, {0, 1, 2, 3})) {
       if (zero > most || (zero > 0 && plan.mesh.dp == 1)) continue;
       plan.exchange.sharding.zero = zero;
-      plan.method = zero > plain && zero <= planned ? job_.plan.method : method;
+      plan.method = zero > able ? job_.plan.method : method;
       for (const bool recompute : flags("recompute", job_.plan.schedule.recompute, true))
         for (const bool sequence : flags("sequence_parallel", job_.plan.mesh.sequence_parallel,
                                          plan.mesh.tp > 1 && model_.seq_len % plan.mesh.tp == 0))
           for (const bool keep :
                flags("keep_gathered", job_.plan.exchange.sharding.keep_gathered, zero == 3))
-            for (const Bytes bucket : buckets(plan))
-              for (const plan::Offload offload : offloads(method)) {
-                plan.schedule.recompute = recompute, plan.mesh.sequence_parallel = sequence;
-                plan.exchange.sharding.keep_gathered = keep, plan.exchange.bucket = bucket;
-                plan.exchange.offload = offload;
-                groups(plan);
-              }
+            for (const Bytes bucket : buckets(plan)) {
+              plan.schedule.recompute = recompute, plan.mesh.sequence_parallel = sequence;
+              plan.exchange.sharding.keep_gathered = keep, plan.exchange.bucket = bucket;
+              groups(plan);
+            }
     }
   }
 
@@ -284,15 +279,6 @@ class Enumeration {
     return {plan::default_bucket, Bytes(5e6), Bytes(100e6)};
   }
 
-  /// Where the optimizer is: as stated; to save memory also on the host.
-  std::vector<plan::Offload> offloads(const std::string& method) const {
-    const plan::Offload stated = job_.plan.exchange.offload;
-    if (states("offload") || !save_memory_ || stated != plan::Offload::none ||
-        !methods::strategy_named(method).combines.offload || !can_offload(job_.cluster))
-      return {stated};
-    return {stated, plan::Offload::optimizer};
-  }
-
   /// Prepares the plan and adds it. Takes its stages from an earlier plan of the same shape.
   void add(const plan::Plan& plan) {
     plan::Plan with_stages = plan;
@@ -307,7 +293,6 @@ class Enumeration {
 
   const job::Job& job_;
   const costs::Profile* profile_;
-  const bool save_memory_;
   const model::ModelSpec& model_;
   costs::LocalPrices prices_;
   std::vector<double> pace_;  // by rank, as in costs::Costs; empty: 1
@@ -319,8 +304,18 @@ class Enumeration {
 
 }  // namespace
 
-Candidates candidates(const job::Job& job, const costs::Profile* profile, bool save_memory) {
-  return Enumeration(job, profile, save_memory).run();
+Candidates candidates(const job::Job& job, const costs::Profile* profile) {
+  return Enumeration(job, profile).run();
+}
+
+std::optional<plan::Plan> on_host(const job::Job& job, const plan::Plan& candidate) {
+  if (job.where.contains("method.offload") || candidate.exchange.offload != plan::Offload::none ||
+      !methods::strategy_named(candidate.method).combines.offload || !can_offload(job.cluster))
+    return std::nullopt;
+  plan::Plan plan = candidate;
+  plan.exchange.offload = plan::Offload::optimizer;
+  auto ready = unless_refused([&] { return methods::prepare(std::move(plan), job.model); });
+  return ready ? std::optional(*std::move(ready)) : std::nullopt;
 }
 
 std::vector<std::string> stated_choices(const job::Job& job) {

@@ -3,6 +3,7 @@
 // bucket sizes and shares. Values that the job's file states are not varied. The order is fixed,
 // with the plainer plan first, so that it wins a tie.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,9 +20,12 @@ struct Candidates {
   int bucket_sizes = 1;  // bucket sizes that were tried for plans with buckets
 };
 
-/// `job` as read_job leaves it with `to_plan`. `profile`: null for none. `save_memory`: also plans
-/// that take more time to save memory: ZeRO 2 and 3 in pipelines, and the optimizer on the host.
-Candidates candidates(const job::Job& job, const costs::Profile* profile, bool save_memory = false);
+/// `job` as read_job leaves it with `to_plan`. `profile`: null for none.
+Candidates candidates(const job::Job& job, const costs::Profile* profile);
+/// The candidate with its optimizer on the host, prepared. It takes longer, so it is worth trying
+/// where the candidate does not fit into memory. None: the job states method.offload, or method or
+/// platform allow no such plan.
+std::optional<plan::Plan> on_host(const job::Job& job, const plan::Plan& candidate);
 
 /// Whether the job has a planned method and states a sparse or two-level reduction for every layer.
 bool must_be_sparse(const job::Job& job);

@@ -9,22 +9,20 @@
 
 namespace rehearse::planner {
 
-Scorer::Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
-               bool save_memory)
+Scorer::Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options)
     : pace(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
       bounds(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster), pace),
       evaluator(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster), pace),
       cluster_(job.cluster),
       options_(options) {
-  search.candidates = candidates(job, profile, save_memory);
+  search.candidates = candidates(job, profile);
   search.scored.resize(search.candidates.plans.size());
 }
 
-void Scorer::add(plan::Plan prepared) {
-  const auto fresh = static_cast<Id>(search.scored.size());
+Id Scorer::append(plan::Plan prepared) {
   search.candidates.plans.push_back(std::move(prepared));
   search.scored.emplace_back();
-  score(fresh);
+  return static_cast<Id>(search.scored.size()) - 1;
 }
 
 template <class F>

@@ -14,16 +14,17 @@ namespace rehearse::planner {
 
 class Scorer {
  public:
-  /// The first three must outlive this object. `save_memory`: as in candidates().
-  Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
-         bool save_memory);
+  /// All three must outlive this object.
+  Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options);
 
   /// What is known of candidate i.
   Scored& at(Id i) { return search.scored[i]; }
   bool is_scored(Id i) { return at(i).state == Scored::State::scored; }
   const plan::Plan& plan(Id i) const { return search.candidates.plans[i]; }
+  /// Adds a prepared candidate, of which nothing is known yet.
+  Id append(plan::Plan prepared);
   /// Adds a prepared candidate and dry-runs it.
-  void add(plan::Plan prepared);
+  void add(plan::Plan prepared) { score(append(std::move(prepared))); }
 
   // False: the candidate is refused or does not fit into memory.
   /// Computes the fast bounds of memory and time.

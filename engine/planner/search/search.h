@@ -44,7 +44,7 @@ plan::Decision describe(const job::Job& job, const Search& search, Evaluator& ev
 /// The error when no plan fits. It names the binding constraint and the nearest change that helps:
 /// `without_a_key` (a change of the job that a search found to fit) or, if that is empty, as much
 /// memory as the smallest candidate needs.
-InputError no_plan(const job::Job& job, const Search& search, const Evaluator& evaluator,
+InputError no_plan(const job::Job& job, const Search& search, Evaluator& evaluator,
                    const std::string& without_a_key);
 
 }  // namespace rehearse::planner

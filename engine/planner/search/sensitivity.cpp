@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -104,14 +105,18 @@ std::vector<std::string> what_would_change(const job::Job& job, const Search& se
         (best == none || s.seconds < search.scored[best].seconds))
       best = i;
   }
-  if (best != none)
-    out.push_back(fmt::format(
-        "{} on {} instead of {}: {} in {}",
-        to_text(Bytes(static_cast<double>(search.scored[best].memory.bytes +
-                                          search.scored[best].memory.reserve))),
-        search.scored[best].memory.kind,
-        to_text(Bytes(static_cast<double>(search.scored[best].memory.capacity))),
-        summary_of(search.candidates.plans[best]), time_text(search.scored[best].seconds)));
+  if (best != none) {
+    const plan::Plan& larger = search.candidates.plans[best];
+    const MemoryNeed need = evaluator.memory(evaluator.link_fully(larger), larger);
+    const double capacity = static_cast<double>(need.capacity),
+                 lacking = static_cast<double>(need.bytes + need.reserve) - capacity;
+    // Rounded up: with this much more it fits.
+    const double unit = std::pow(10, std::floor(std::log10(std::max(lacking, 1.0))) - 1);
+    out.push_back(fmt::format("{} more memory on {}, beside {}: {} in {}",
+                              to_text(Bytes(unit * std::ceil(lacking / unit))), need.kind,
+                              to_text(Bytes(capacity)), summary_of(larger),
+                              time_text(search.scored[best].seconds)));
+  }
   return out;
 }
 

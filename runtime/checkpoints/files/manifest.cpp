@@ -4,10 +4,9 @@
 
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
+#include "engine/base/files/files.h"
 #include "engine/base/files/json_reader.h"
 #include "engine/base/fnv.h"
 #include "engine/base/names.h"
@@ -250,10 +249,7 @@ Manifest parse_manifest_content(std::string_view text, const std::string& path) 
 
 Manifest read_manifest(const std::string& checkpoint) {
   const std::string path = (std::filesystem::path(checkpoint) / manifest_name).string();
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) throw InputError(fmt::format("{}: cannot read it", path));
-  return parse_manifest(text.str(), path);
+  return parse_manifest(read_file(path), path);
 }
 
 }  // namespace rehearse::runtime

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "engine/base/errors.h"
+#include "engine/base/files/files.h"
 #include "engine/base/files/json_reader.h"
 #include "engine/base/files/json_text.h"
 
@@ -173,6 +174,7 @@ std::optional<std::size_t> bytes_of(const TensorEntry& tensor) {
 SafetensorsFile::SafetensorsFile(std::string path, std::optional<FileSum> sum,
                                  const std::function<void()>& alive)
     : path_(std::move(path)) {
+  will_read(path_);
   const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw InputError(fmt::format("{}: {}", path_, std::strerror(errno)));
   struct stat status = {};

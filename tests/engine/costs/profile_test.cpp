@@ -232,7 +232,11 @@ TEST(Profile, RefusesWhatItDoesNotUnderstand) {
               testing::HasSubstr("unknown key \"extra\""));
   EXPECT_THAT(message(json, "\"from\": 1", "\"from\": 0"), testing::HasSubstr("itself"));
   EXPECT_THAT(message(json, "\"from\": 0,\n   \"to\": 1", "\"from\": 1,\n   \"to\": 0"),
-              testing::HasSubstr("pairs: 1 to 0 stands there twice"));
+              testing::HasSubstr("pair 1 to 0 stands there twice"));
+  Profile doubled = sample();
+  doubled.segments.push_back(doubled.segments.front());
+  doubled.segments.back().seconds *= 3;
+  EXPECT_THAT(message(to_json(doubled), "{", "{"), testing::HasSubstr(" stands there twice"));
   EXPECT_THAT(message(json, "fedcba9876543210", "fedcba987654321"),
               testing::HasSubstr("16 hexadecimal digits"));
   EXPECT_THAT(message(json, "fedcba9876543210", ""), testing::HasSubstr("\"cluster_hash\""));

@@ -159,6 +159,20 @@ TEST(Metrics, SeedsCountOnce) {
   EXPECT_GT(summary.robustness, 0.5);
 }
 
+TEST(Metrics, RatesOverSeedsAreThoseOfAllTheirTime) {
+  // Steps of 1 and of 3 s with 12 samples each: 24 samples in 4 s, not the mean of 12 and 4 a
+  // second.
+  const std::vector<Metrics> seeds{
+      {.mean_step = 1, .samples_per_s = 12, .tokens_per_s = 120, .mfu = 0.6, .bubble_fraction = 0},
+      {.mean_step = 3, .samples_per_s = 4, .tokens_per_s = 40, .mfu = 0.2, .bubble_fraction = 0.8}};
+  const Summary summary = summarise(seeds);
+  EXPECT_DOUBLE_EQ(summary.step_time.mean, 2);
+  EXPECT_DOUBLE_EQ(summary.samples_per_s, 12 / 2.0);
+  EXPECT_DOUBLE_EQ(summary.tokens_per_s, 120 / 2.0);
+  EXPECT_DOUBLE_EQ(summary.mfu, 0.3);
+  EXPECT_DOUBLE_EQ(summary.bubble_fraction, 0.6);
+}
+
 /// `n` devices on a switch that draw 100 W idle and 400 W busy; the last, where it is unlike, takes
 /// twice as long and draws 50 and 300 W.
 cluster::Cluster powered(int n, bool unlike, Watts idle = Watts(100)) {

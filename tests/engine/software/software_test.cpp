@@ -237,7 +237,7 @@ TEST(Software, ABaseMustBeKnownAndEnd) {
   const std::string path = testing::TempDir() + "/mine.toml";
   EXPECT_THAT(
       test::message_of<InputError>([&] { load_software(written("base = \"" + path + "\"\n")); }),
-      HasSubstr("is one its own base?"));
+      HasSubstr("is its own base"));
 }
 
 TEST(Software, AJobNamesOneAndChangesItsKeys) {
