@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include "engine/base/hints.h"
 #include "engine/base/names.h"
-#include "engine/cluster/platform/fabric.h"
 #include "engine/cluster/platform/platform.h"
 #include "engine/job/job_mesh.h"
 #include "engine/job/job_servers.h"
@@ -68,19 +66,13 @@ cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int se
         fmt::format("{}:{}", keys.cluster, keys.world_size.value_or(ranks)), keys.platform);
   };
   const std::string path = keys.cluster.substr(0, keys.cluster.rfind(':'));
-  std::optional<cluster::FabricRefused> refused;  // a key of the job, not the file that it names
-  cluster::Cluster opened = at_key(
-      section, "name",
-      [&] {
-        try {
-          return open();
-        } catch (const cluster::FabricRefused& error) {
-          refused = error;
-          return cluster::Cluster();
-        }
-      },
-      beside_job(section, path));
-  if (refused) throw section.section("fabric").error(refused->key, refused->what());
+  cluster::Cluster opened = [&] {
+    try {
+      return at_key(section, "name", open, beside_job(section, path));
+    } catch (const Refused& refused) {  // a key of the job's, not of the file that it names
+      throw section.section("fabric").error(refused.refusal.key, refused.what());
+    }
+  }();
   opened.use_library(library);
   return opened;
 }

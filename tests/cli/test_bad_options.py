@@ -53,6 +53,14 @@ class CommandLine(CliTestCase):
                 self.refused(*words, says=["this command reads that file, and would replace it"], cwd=self.tmp)
                 self.assertEqual({path: pathlib.Path(path).read_bytes() for path in inputs}, inputs)
 
+    def test_no_output_replaces_another(self):
+        same = self.tmp / "same.json"
+        self.refused("simulate", self.job(), "--fidelity", "analytic", "--trace", same, "-o", same, says=["-o writes that file, too"])
+        plan = self.tmp / "plan.toml"
+        self.rehearse("plan", self.job(), "-o", plan)
+        rehearsed = ("--set", "method=", "--set", f"method.plan={plan}", "-o", self.tmp / "plan.rehearsal.json")
+        self.refused("simulate", self.job(), "--fidelity", "analytic", *rehearsed, says=["plan.rehearsal.json: -o writes that file, too"])
+
     def test_numbers_of_options(self):
         for factor in ("nan", "1", "inf"):
             self.refused("collective", "all_reduce", "--cluster", "dgx1", "-b", "1MiB:4MiB", "--factor", factor, says=["--factor"])

@@ -163,8 +163,12 @@ class NotSilent(CliTestCase):
                 self.simulate(f"cluster.name={path}", says=[str(path), *says])
 
     def test_a_changed_platform_is_named(self):
-        said = self.simulate("cluster.links.network.bandwidth=25Gb/s", "cluster.fabric.latency=1us")
-        self.assertRegex(said, r"\ncluster +paper\+links\.network\.bandwidth=3\.12 GB/s,fabric\.latency\n")
+        said = self.simulate("cluster.links.network.bandwidth=25Gb/s", "cluster.fabric.nodes_per_leaf=4", "cluster.fabric.latency=1us")
+        self.assertRegex(said, r"\ncluster +paper\+links\.network\.bandwidth=3\.12 GB/s,fabric\.latency")
+        self.simulate(
+            "cluster.fabric.latency=1us", says=['--set cluster.fabric.latency=1us: key "cluster.fabric.latency": needs nodes_per_leaf']
+        )
+        self.simulate("cluster.fabric.oversubscription=8", says=['key "cluster.fabric.oversubscription": needs nodes_per_leaf'])
         self.assertRegex(self.simulate('cluster.replace=["RTX 4090: H200"]'), r"\ncluster +paper\+replace=RTX 4090: H200\n")
         self.assertRegex(self.simulate(), r"\ncluster +paper\n")
 

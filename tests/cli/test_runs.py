@@ -92,9 +92,38 @@ class Runs(TrainingCase):
         again = self.json("train", self.job(4), *TWO, *evaluate, "--set", f"train.out={self.tmp}/c", "--set", "train.lr=1e-30")
         self.assertEqual(again["evaluated"][folders[1]], alone["validation_loss"])
         (other / "val_000000.bin").unlink()
-        for folder, why in ((other, "*val*.bin"), (self.tmp / "none", "no such folder")):
+        (self.tmp / "tokenizer").mkdir()
+        for file in TOKENS.iterdir():
+            (self.tmp / "tokenizer" / file.name).write_bytes(file.read_bytes())
+        manifest = json.loads((TOKENS / "manifest.json").read_text())
+        manifest["tokenizer"]["sha256"] = "ab" * 32
+        (self.tmp / "tokenizer/manifest.json").write_text(json.dumps(manifest))
+        for folder, why in ((other, "*val*.bin"), (self.tmp / "none", "no such folder"), (self.tmp / "tokenizer", "would mean other text")):
             says = ["train.evaluate", str(folder), why]
             self.refused("train", self.job(4), *TWO, "--overwrite", "--set", f'train.evaluate=["{folder}"]', says=says)
+
+    def test_no_output_replaces_what_the_run_reads(self):
+        data, out = self.tmp / "data", self.tmp / "first"
+        data.mkdir()
+        for file in TOKENS.iterdir():
+            (data / file.name).write_bytes(file.read_bytes())
+        self.rehearse("train", self.job(2), *TWO, "--set", f"train.out={out}")
+        files = [file for folder in (data, out) for file in sorted(folder.rglob("*")) if file.is_file()]
+        inputs = {file: file.read_bytes() for file in files}
+        run = ("train", self.job(4), *TWO, "--set", f"train.data={data}", "--set", f"train.out={self.tmp}/second")
+        checkpoint = out / "step-00000002"
+        for words in (
+            ("--export", data / "manifest.json"),
+            ("--trace", data / "val_000000.bin"),
+            ("--trace", data / "train_000000.bin"),
+            ("--resume-from", checkpoint, "--trace", checkpoint / "manifest.json"),
+        ):
+            with self.subTest(words):
+                self.refused(*run, *words, says=[str(words[-2]), "would replace it"])
+                self.assertEqual({file: file.read_bytes() for file in inputs}, inputs)
+        both = ("--set", f"train.out={out}", "--resume", "--export", out / "metrics.jsonl")
+        self.refused("train", self.job(4), *TWO, *both, says=["train.out", "metrics.jsonl: --export writes that file, too"])
+        self.assertEqual({file: file.read_bytes() for file in inputs}, inputs)
 
     def test_nothing_to_do(self):
         job = self.job(4)

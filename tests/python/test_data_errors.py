@@ -29,6 +29,12 @@ class Errors(DataTest):
         (self.tmp / "file").write_text("x")
         self.fails(books, out=self.tmp / "file", says="exists and is not a folder")
         self.fails(books, out=books, says="holds files that this program did not write")
+        self.prepare(books)
+        (self.out / "note.txt").write_text("keep")
+        self.prepare(books)  # up to date: nothing is replaced
+        for options in (("--val-fraction", 0.4), ("--force",)):
+            self.fails(books, *options, says="holds note.txt, which this program did not write")
+        self.assertEqual((self.out / "note.txt").read_text(), "keep")
         self.assertEqual(len(list(books.iterdir())), 3)
 
     def test_vocabulary(self):

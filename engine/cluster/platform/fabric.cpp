@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/numbers/limits.h"
+#include "engine/base/refusal.h"
 
 namespace rehearse::cluster {
 namespace {
@@ -90,7 +91,7 @@ Fabric::Fabric(FabricKeys keys, const Config& c, Cluster& cluster)
 }
 
 void Fabric::refuse(const std::string& key, const std::string& why) const {
-  if (contains(keys_.of_job, key)) throw FabricRefused(key, why);
+  if (contains(keys_.of_job, key)) throw Refused({key, why});
   throw config_.error(key, why);
 }
 

@@ -41,15 +41,10 @@ FabricKeys read_fabric(const Config& c);
 /// `over`, which a job states, where it has a key; else `base`.
 FabricKeys with(FabricKeys base, const FabricKeys& over);
 
-/// A key of a job that does not fit the platform's others.
-struct FabricRefused : InputError {
-  FabricRefused(std::string key, const std::string& why) : InputError(why), key(std::move(key)) {}
-  std::string key;
-};
-
 class Fabric {
  public:
-  /// Throws an error of the section `c`, or FabricRefused, when keys do not fit together.
+  /// Throws an error of the section `c` when keys do not fit together, or Refused with the key's
+  /// name if it is the job's.
   Fabric(FabricKeys keys, const Config& c, Cluster& cluster);
   /// The vertex of the switch that a node's cable ends in. `name` is "fabric" or, with several
   /// rails, "fabric/RAIL". Throws InputError when there are too many groups.
