@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "engine/base/refusal.h"
 #include "engine/base/units.h"
@@ -64,9 +65,9 @@ Smallest smallest(const Search& search, Evaluator& evaluator) {
   std::ranges::stable_sort(order, {}, [&](Id i) { return search.scored[i].memory.share; });
   if (order.empty()) return {};
   Smallest out;
-  for (std::size_t k = 0; k < std::min(order.size(), most_tried); ++k) {
-    if (search.scored[order[k]].memory.share >= out.need.share) break;
-    const plan::Plan& plan = search.candidates.plans[order[k]];
+  for (const Id i : std::span(order).first(std::min(order.size(), most_tried))) {
+    if (search.scored[i].memory.share >= out.need.share) break;
+    const plan::Plan& plan = search.candidates.plans[i];
     const auto dry_run = unless_refused([&] { return evaluator.seconds(plan); });
     const MemoryNeed need = evaluator.least_memory();
     if (dry_run && need.share < out.need.share) out = {&plan, need};
@@ -81,8 +82,7 @@ Smallest smallest(const Search& search, Evaluator& evaluator) {
 InputError no_plan(const job::Job& job, const Search& search, Evaluator& evaluator,
                    const std::string& without_a_key) {
   const Scored *refused = nullptr, *on_host = nullptr;
-  for (std::size_t i = 0; i < search.scored.size(); ++i) {
-    const Scored& s = search.scored[i];
+  for (const Scored& s : search.scored) {
     if (s.state == Scored::State::refused && refused == nullptr) refused = &s;
     if (s.refusal.starts_with("memory of hosts: ") && on_host == nullptr) on_host = &s;
   }

@@ -16,14 +16,16 @@ class Resizer {
   /// `least`: the number of devices of the batch that a job states, if the batch grows (weak).
   Resizer(Scaling scaling, std::int64_t least) : scaling_(scaling), least_(least) {}
   /// The keys that put the job on so many devices, as overrides: as many nodes of its cluster as
-  /// they need. Throws InputError when the job states cluster.devices, or no batch that could grow.
+  /// they need, or a torus that is nearly a cube. Throws InputError when the job states
+  /// cluster.devices, or no batch that could grow.
   std::vector<std::string> keys_for(const Config& job, std::int64_t devices);
 
  private:
   struct Size {
-    std::int64_t devices = 0;  // of a node, or of a cluster whose size is fixed
-    bool fixed = false;        // the cluster's name takes no size
-    bool of_ranks = false;     // the size counts ranks, not nodes
+    std::int64_t devices = 0;    // of a node, or of a cluster whose size is fixed
+    bool fixed = false;          // the cluster's name takes no size
+    bool of_ranks = false;       // the size counts ranks, not nodes
+    std::size_t dimensions = 0;  // of a torus, whose size is one for each; 0: it is none
   };
   const Size& size_of(const Config& cluster, const std::string& name);
 

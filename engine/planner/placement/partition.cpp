@@ -36,7 +36,7 @@ double bytes_per_parameter(const plan::Plan& plan, int weight_versions) {
 std::optional<std::vector<std::size_t>> partition(std::size_t n, std::size_t chunks,
                                                   const ChunkSeconds& seconds) {
   std::vector<std::vector<Score>> best(chunks + 1,
-                                       std::vector<Score>(n + 1, {no_division, impossible}));
+                                       std::vector<Score>(n + 1, {no_division, no_division}));
   std::vector<std::vector<std::size_t>> cut(chunks + 1, std::vector<std::size_t>(n + 1, 0));
   best[0][0] = {0, 0};
   for (std::size_t c = 1; c <= chunks; ++c)
