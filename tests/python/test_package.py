@@ -263,9 +263,9 @@ class Sweep(PackageCase):
     def test_a_scaling_of_a_torus(self):
         job = {"model.name": "bert-tiny", "cluster.name": "tpu-v4", "method.name": "ddp", "train.global_batch": 256}
         frame = rehearse.sweep(job, scaling={"devices": [8, 64, 128]}, fidelity="analytic")
-        for devices, sizes, step in zip(frame["devices"], ("2x2x2", "4x4x4", "4x4x8"), frame["step_s"], strict=True):
+        for sizes, step in zip(("2x2x2", "4x4x4", "4x4x8"), frame["step_s"], strict=True):
             one = rehearse.simulate(job | {"cluster.name": f"tpu-v4:{sizes}"}, fidelity="analytic")
-            self.assertEqual(one.step_time_s, step)
+            self.assertEqual(one.step_s, step)
 
     def test_the_frontier_and_a_search(self):
         axes = {"cluster.world_size": [1, 2, 4], "cluster.prices": [["1 USD/h"], ["2 USD/h"]], "method.micro_batches": [1, 2]}
