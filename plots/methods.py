@@ -84,9 +84,10 @@ def ranked(results):
 def draw(results):
     """The figure: rows are methods, panels are quantities, and the best value of a panel is dark."""
     rows = ranked(results)
-    names = [name for name, _ in rows]
+    names = [style.broken(name) for name, _ in rows]
     results = [result for _, result in rows]
-    height = 0.9 + 0.3 * len(rows) if style.is_narrow() else 1.2 + 0.4 * len(rows)
+    more_lines = max(name.count("\n") for name in names)
+    height = 0.9 + (0.3 + 0.16 * more_lines) * len(rows) if style.is_narrow() else 1.2 + 0.4 * len(rows)
     width = 12.5 + 0.09 * max(0, max(map(len, names)) - 20)  # long names take room from the panels
     figure, axes = style.panels(width, height, (1.25, 1, 1, 1, 1.15), sharey=True)
 
@@ -105,7 +106,7 @@ def draw(results):
         style.number,
     )
 
-    bubble = [100 * r.bubble_fraction for r in results]
+    bubble = [round(100 * r.bubble_fraction, 9) for r in results]  # below that, rounding of sums
     _bars(axes[2], "Bubble", "% of the compute lane idle", bubble, min, lambda v: f"{v:.1f}")
 
     factor, unit = style.time_unit(max(r.exposed_comm_s for r in results) or 1)
@@ -125,8 +126,9 @@ def _names(axis, names, meshes):
     axis.set_yticks(range(len(names)), [""] * len(names))
     at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "annotation_clip": False}
     for row, (name, mesh) in enumerate(zip(names, meshes, strict=True)):
-        axis.annotate(name, (0, row), (-8, 1 if mesh else 0), va="bottom" if mesh else "center", fontsize=9.5, **at)
-        axis.annotate(mesh, (0, row), (-8, -1), va="top", fontsize=7, color=style.QUIET, **at)
+        lower = 6 * name.count("\n")  # so that name and mesh stand in the middle of the bar
+        axis.annotate(name, (0, row), (-8, 1 - lower if mesh else 0), va="bottom" if mesh else "center", fontsize=9.5, **at)
+        axis.annotate(mesh, (0, row), (-8, -1 - lower), va="top", fontsize=7, color=style.QUIET, **at)
 
 
 def _bars(axis, title, unit, values, best, text, spread=None):

@@ -123,7 +123,7 @@ def _dumbbells(axis, runs, factor, unit):
             "annotation_clip": False,
         }
         number = f"{row + 1}   " if len(runs) > 1 else ""
-        axis.annotate(f"{number}{run.name}", (0, row), (-8, 1), va="bottom", fontsize=9.5, **at)
+        axis.annotate(style.broken(f"{number}{run.name}"), (0, row), (-8, 1), va="bottom", fontsize=9.5, **at)
         ranks = f"{run.world_size} rank{'s' * (run.world_size > 1)}"
         axis.annotate(ranks, (0, row), (-8, -1), va="top", fontsize=7.5, color=style.QUIET, **at)
     axis.set_ylim(len(runs) - 0.5, -0.5)

@@ -3,13 +3,14 @@ readable units. Each figure can be drawn for a wide page, and narrow, for a tele
 
 import contextlib
 import math
+import re
 import textwrap
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator, LogFormatterMathtext, LogFormatterSciNotation, MaxNLocator
 
 # Okabe & Ito 2008, "Color Universal Design".
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -63,6 +64,7 @@ RC = {
     "savefig.facecolor": PAPER,
     "svg.fonttype": "path",
     "svg.hashsalt": "rehearse",  # the same figure gives the same bytes
+    "text.parse_math": False,  # names of jobs may have a $
 }
 
 
@@ -108,6 +110,18 @@ def legend_columns(wanted):
     return min(wanted, 2) if _narrow else wanted
 
 
+def broken(name):
+    """On a narrow page a long name in lines, which end behind commas and blanks where they can."""
+    if not _narrow or len(name) <= NAME:
+        return name
+    lines = [""]
+    for piece in re.findall(rf"[^, ]{{1,{NAME - 1}}}[, ]*|[, ]+", name):
+        if lines[-1] and len(lines[-1] + piece.rstrip()) > NAME:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def _wrap(drawn):
     """Makes what is too wide for a narrow page fit: fewer numbers below an axis; lines for long names beside bars and for long titles."""
     for axis in drawn.axes:
@@ -115,7 +129,7 @@ def _wrap(drawn):
             axis.locator_params(axis="x", nbins=5)
         names = [label.get_text() for label in axis.get_yticklabels()]
         if isinstance(axis.yaxis.get_major_locator(), FixedLocator) and any(len(name) > NAME for name in names):
-            axis.set_yticks(axis.get_yticks(), [textwrap.fill(name, NAME) for name in names])
+            axis.set_yticks(axis.get_yticks(), [broken(name) for name in names])
     drawn.draw_without_rendering()
     titles = [(axis.title if axis.get_title() else axis._left_title, axis.get_window_extent().x0) for axis in drawn.axes]
     for text, left in [*titles, *((text, 0.01 * drawn.bbox.x1) for text in drawn.texts)]:
@@ -123,8 +137,31 @@ def _wrap(drawn):
         text.set_text(textwrap.fill(text.get_text(), max(NAME, int(points / (0.64 * text.get_fontsize())))))
 
 
+class Powers(LogFormatterSciNotation):
+    """Labels of a logarithmic axis without math text: 10³."""
+
+    def __call__(self, value, position=None):
+        text = super().__call__(value, position).replace("$", "").replace(r"\times", "×")
+        text = re.sub(r"\\mathdefault\{(.*)\}", r"\1", text)
+        return re.sub(r"\^\{([^}]*)\}", lambda found: found[1].replace("−", "-").translate(RAISED), text)
+
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _plain_powers(drawn):
+    def plain(formatter, choose):
+        if isinstance(formatter, LogFormatterMathtext) and not isinstance(formatter, Powers):
+            choose(Powers(formatter._base, formatter.labelOnlyBase, formatter.minor_thresholds, formatter._linthresh))
+
+    for axis in (one for axes in drawn.axes for one in (axes.xaxis, axes.yaxis)):
+        plain(axis.get_major_formatter(), axis.set_major_formatter)
+        plain(axis.get_minor_formatter(), axis.set_minor_formatter)
+
+
 def save(drawn, target, form):
     """Writes a figure to a path or a file object. The same figure always gives the same bytes."""
+    _plain_powers(drawn)
     if _narrow:
         _wrap(drawn)
     metadata = {

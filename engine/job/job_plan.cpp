@@ -119,8 +119,10 @@ void state_plan(const Config& file, const JobKeys& keys, bool to_plan, Job& job)
                                              "many samples; leave it out",
                                              keys.plan.method));
   job.plan.mesh.servers = servers_of(method, keys, strategy.combines, {});
-  // Checked first, because open_cluster makes a cluster of pp x dp x tp ranks.
-  if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1)
+  // Checked first, because open_cluster makes a cluster of pp x dp x tp ranks. A list of layers may
+  // have none for the first and the last stage; it is checked with the plan.
+  if (keys.pp && *keys.pp > job.model.layers && *keys.pp > 1 &&
+      keys.plan.placement.stage_layers.empty())
     throw method.error("pp",
                        fmt::format("{} stages need at least as many layers; {} has {}; at "
                                    "most {}",

@@ -215,6 +215,14 @@ class Analysis {
                       to_text(program_, role_, op)));
   }
 
+  /// Whether the op rounds its weights from the fp32 copy that it updates. Ranks that exchange
+  /// these copies in every step round them again before anything reads the weights.
+  bool rounded(Id op, Id view) const {
+    const program::Ref* weights = find(role_.ops[op], program::Slot::param);
+    return weights != nullptr && find(role_.ops[op], program::Slot::master) != nullptr &&
+           role_.views[weights->view].storage == role_.views[view].storage;
+  }
+
   /// Refuses data that is written and never read: most often a collective is missing.
   [[noreturn]] void refuse_dead(Id writer, Id view) const {
     throw ProgramError(fmt::format("role {}: '{}' is written and never read\n> {}", role_.name,
@@ -266,7 +274,8 @@ class Analysis {
     const auto replaced = [&](const Write& write) {
       if (write.op == none) return true;
       if (!works_whenever(when(op), when(write.op))) return false;
-      if (write.unread && ref.mode == program::Mode::write) refuse_dead(write.op, ref.view);
+      if (write.unread && ref.mode == program::Mode::write && !rounded(write.op, ref.view))
+        refuse_dead(write.op, ref.view);
       return true;
     };
     std::vector<Write> stay;

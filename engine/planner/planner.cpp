@@ -345,6 +345,13 @@ plan::Decision decide(const job::Job& job, const costs::Profile* profile,
   job::Job without = job;
   without.plan.checkpoints = {};
   if (!methods::planned(job.plan.method)) methods::drop_own_fields(without.plan);
+  const int zero = job.plan.exchange.sharding.zero,
+            most_zero = methods::strategy_named(job.plan.method).combines.max_zero;
+  if (must_be_sparse(job) && job.where.contains("method.zero") && zero > most_zero)
+    throw located(job, InputError(fmt::format(
+                           "method.zero: {}: ranks of ZeRO-3 exchange whole weights, which are not "
+                           "sparse; at most {} with method.reduction as stated",
+                           zero, most_zero)));
   Planner planner(without, profile, options);
   if (!planner.search())
     throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));

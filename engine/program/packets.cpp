@@ -16,7 +16,8 @@ std::int64_t entries_kept(std::int64_t n, double density) {
   // `density` differs from its decimal fraction by at most 2^-53, and a density computed as
   // 1 - sparsity by at most twice that. So a product this near to a whole number is one.
   const bool integral = std::fabs(k - whole) <= 1e-12 * static_cast<double>(n);
-  return std::clamp(static_cast<std::int64_t>(integral ? whole : std::ceil(k)), std::int64_t{0}, n);
+  const auto kept = static_cast<std::int64_t>(integral ? whole : std::ceil(k));
+  return std::clamp(kept, std::min<std::int64_t>(density > 0 ? 1 : 0, n), n);
 }
 
 std::int64_t packet_bytes(std::int64_t n, std::int64_t k, Coding coding) {

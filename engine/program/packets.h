@@ -31,7 +31,8 @@ inline constexpr std::int64_t delta_block = 65536;  // entries of a block: what 
 std::vector<Coding> codings_of(Selector selector);
 
 /// k = ceil(density x n) (Sun 2026, eq. 4), without the rounding error of `density`: density 0.3
-/// keeps 3 of 10 entries, although the double 0.3 is not exactly 3/10.
+/// keeps 3 of 10 entries, although the double 0.3 is not exactly 3/10. At least one entry, if the
+/// density is not 0.
 std::int64_t entries_kept(std::int64_t n, double density);
 
 /// Bytes of a packet of k of n entries, as in the picture above; without a count.

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rehearse import results, toml, worker
+from rehearse import arguments, results, toml, worker
 from rehearse.jobs import JobLike, source_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def simulate(
     faults under `to_dict()["faults"]`. Raises InputError when the job is wrong or does not fit into memory, BackendError when the machine
     failed.
     """
-    return results.Result(json.loads(worker.ask("simulate", source_of(job, overrides), fidelity, seeds, steps, precision)))
+    accuracy = arguments.accuracy(fidelity, seeds, steps, precision)
+    return results.Result(json.loads(worker.ask("simulate", source_of(job, overrides), *accuracy)))
 
 
 def compare(
@@ -58,8 +59,8 @@ def compare(
     has the reason under `refused`, which is missing elsewhere. fit: a method that does not fit into memory gets the keys that make it fit,
     if they leave method and batch as they are; they stand in the column `method`. Raises InputError when the job or the list is wrong.
     """
-    wanted = methods if isinstance(methods, str) else ",".join(methods)
-    answer = worker.ask("compare", source_of(job, overrides), wanted, fit, fidelity, seeds, steps, precision)
+    wanted, accuracy = ",".join(arguments.texts("methods", methods)), arguments.accuracy(fidelity, seeds, steps, precision)
+    answer = worker.ask("compare", source_of(job, overrides), wanted, arguments.truth("fit", fit), *accuracy)
     return results.compared(json.loads(answer))
 
 
@@ -87,9 +88,10 @@ def goodput(
     none is written), `notes`, and `refused` with the reason why a row cannot run; such rows come last. Raises InputError when the job is
     wrong or no row can run.
     """
-    listed = ["" if one is None else one if isinstance(one, str) else ",".join(one) for one in (recovery, checkpoint)]
-    time = duration if isinstance(duration, str) else f"{duration}s"
-    answer = worker.ask("goodput", source_of(job, overrides), time, *listed, fidelity, seeds, steps, precision)
+    given = {"recovery": recovery, "checkpoint": checkpoint}
+    listed = ["" if one is None else ",".join(arguments.texts(name, one)) for name, one in given.items()]
+    accuracy = arguments.accuracy(fidelity, seeds, steps, precision)
+    answer = worker.ask("goodput", source_of(job, overrides), arguments.duration(duration), *listed, *accuracy)
     return results.walked(json.loads(answer))
 
 
@@ -99,7 +101,8 @@ def plan(job: JobLike, overrides: toml.Keys | None = None, *, budget: int = 0, r
     budget: candidates to dry-run at most; 0: no limit. rescore: simulate the best candidates, with contention, before choosing.
     Raises InputError when the job is wrong or no plan fits.
     """
-    return results.Plan(json.loads(worker.ask("plan", source_of(job, overrides), budget, rescore)))
+    options = (arguments.whole("budget", budget), arguments.truth("rescore", rescore))
+    return results.Plan(json.loads(worker.ask("plan", source_of(job, overrides), *options)))
 
 
 def sweep(
@@ -109,7 +112,7 @@ def sweep(
     *,
     vary: str | None = None,
     scaling: toml.Keys | None = None,
-    where: Sequence[str] = (),
+    where: str | Sequence[str] = (),
     what: str | None = None,
     duration: str | float | None = None,
     fidelity: str | None = None,
@@ -129,7 +132,7 @@ def sweep(
         "factor": 2}}; "methods" is a list as for `compare`.
     vary: "together" (all combinations) or "alone": the job, and each value by itself.
     scaling: numbers of devices, as in [scaling] of SWEEP.toml: {"devices": [8, 16, 32], "kind": "weak"}.
-    where: conditions that each point must satisfy, such as "method.pp * method.tp <= 8".
+    where: a condition that each point must satisfy, or several, such as "method.pp * method.tp <= 8".
     what: what is asked about each point: "simulate", "plan", or "goodput" over a `duration`, in seconds or as in "54d".
     fidelity, seeds, steps, precision: as for `simulate`, but one seed unless stated.
     by: a figure that decides which point is good, or several, such as ["step_s", "cost_per_billion_tokens"]; names are in docs/sweep.md.
@@ -143,9 +146,12 @@ def sweep(
     gives the points that are known. Raises InputError when the sweep is wrong, or when points are to be compared by costs in several
     currencies.
     """
-    time = f"{duration}s" if isinstance(duration, int | float) else duration
-    options = {"what": what, "duration": time, "vary": vary, "where": list(where) or None}
-    options |= {"fidelity": fidelity, "seeds": seeds, "steps": steps, "precision": precision}
+    kinds = {"what": arguments.text, "vary": arguments.text, "fidelity": arguments.text, "seeds": arguments.whole, "steps": arguments.whole}
+    kinds |= {"precision": arguments.number}
+    given = {"what": what, "vary": vary, "fidelity": fidelity, "seeds": seeds, "steps": steps, "precision": precision}
+    options = {name: None if one is None else kinds[name](name, one) for name, one in given.items()}
+    options |= {"duration": None if duration is None else arguments.duration(duration), "where": arguments.texts("where", where) or None}
+    jobs, search = arguments.whole("jobs", jobs), arguments.whole("search", search)
     from_file = axes is None and scaling is None
     if from_file and (not isinstance(job, str | os.PathLike) or any(value is not None for value in options.values())):
         raise TypeError("sweep without axes and scaling takes the path of a SWEEP.toml, which states its options")
@@ -153,7 +159,7 @@ def sweep(
         raise ValueError(f"search: {search}: must be at least 0")
     if search > 0 and importlib.util.find_spec("optuna") is None:
         raise ModuleNotFoundError("a search needs the package optuna: pip install 'rehearse[search]'", name="optuna")
-    flags = {"jobs": jobs, "by": [by] if isinstance(by, str) else list(by), "search": search}
+    flags = {"jobs": jobs, "by": arguments.texts("by", by), "search": search}
     with tempfile.TemporaryDirectory() as unkept:
         flags["folder"] = os.fspath(folder) if folder is not None else unkept
         if from_file:

@@ -94,9 +94,11 @@ void walked(const Sweep& sweep, const JobSource& source, Row& row) {
   const bool counts = cost && cost->per_billion_tokens > 0;
   row.metrics.update(
       Json{{"cost", cost ? Json(cost->whole) : Json()},
+           {"cost_spares", cost ? Json(cost->spares) : Json()},
            {"cost_per_billion_tokens", counts ? Json(cost->per_billion_tokens) : Json()},
            {"currency", cost ? Json(cost->currency) : Json()}});
   row.warnings = runs.step().warnings;
+  for (const std::string& note : run.notes) row.warnings.push_back(note);
 }
 
 }  // namespace

@@ -270,6 +270,43 @@ Chosen chosen_of(const Sweep& sweep, std::size_t n, std::size_t count) {
   return out;
 }
 
+/// "method.pp" of "method.pp=2".
+std::string key_of(const std::string& option) { return option.substr(0, option.find('=')); }
+
+/// The keys that the axis sets in some point.
+std::set<std::string> keys_of(const Axis& axis) {
+  std::set<std::string> keys;
+  for (const AxisValue& value : axis.values) {
+    for (const std::string& option : value.set) keys.insert(key_of(option));
+    if (value.method.empty()) continue;
+    keys.insert("method.name");
+    const MethodChoice choice = parse_methods(value.method).front();
+    for (const std::string& option : choice.set) keys.insert(key_of(option));
+  }
+  return keys;
+}
+
+/// Throws InputError when two axes, or an axis and --set, set one key in the same point: the result
+/// would state a value that the point does not have.
+void check_axes(const Sweep& sweep) {
+  if (sweep.vary == Vary::alone) return;
+  std::vector<std::pair<std::string, std::string>> set;  // keys, with who sets them
+  for (const std::string& option : sweep.base.set)
+    set.emplace_back(key_of(option), "--set " + option);
+  for (const Axis& axis : sweep.axes) {
+    const std::string name = fmt::format("the axis \"{}\"", axis.name);
+    std::vector<std::pair<std::string, std::string>> own;
+    for (const std::string& key : keys_of(axis)) {
+      for (const auto& [other, who] : set)
+        if (key == other || key.starts_with(other + ".") || other.starts_with(key + "."))
+          throw InputError(fmt::format("{}: {} and {} both set {}; leave it out of one of them",
+                                       sweep.file, who, name, key));
+      own.emplace_back(key, name);
+    }
+    set.insert(set.end(), own.begin(), own.end());
+  }
+}
+
 std::string options_text(const Sweep& sweep) {
   const StudyOptions& o = sweep.options;
   return fmt::format("{} {} {} {} {} {}", name_of(sweep.question), sweep.duration.value,
@@ -279,6 +316,7 @@ std::string options_text(const Sweep& sweep) {
 }  // namespace
 
 std::vector<Point> points_of(const Sweep& sweep) {
+  check_axes(sweep);
   const std::string& base = sweep.base.text.value();
   std::vector<Condition> conditions;
   for (const std::string& text : sweep.where) conditions.emplace_back(text, sweep.file);

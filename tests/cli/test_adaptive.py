@@ -62,6 +62,11 @@ class Predicted(CliTestCase):
                 self.assertTrue(words in text, (command, words))
         self.refused("plan", job, "--report", self.tmp / "plan.txt", says=["--report", ".html"])
 
+    def test_weights_are_not_sparse(self):
+        says = ['--set method.zero=3: key "method.zero": 3: ranks of ZeRO-3 exchange whole weights', "at most 2"]
+        given = ("--set", "method.zero=3", "--set", "method.reduction=sparse")
+        self.refused("plan", "experiments/demo-adaptive.toml", *given, says=says)
+
     def test_nothing_fits(self):
         text = 'model.name = "gpt3-175b"\ncluster.name = "paper"\nmethod.name = "adaptive"\n'
         for command in ("plan", "simulate", "program"):

@@ -39,6 +39,10 @@ class Apart(TrainingCase):
         ddp = self.run_of("train", "ddp", **one)["last_loss"]
         local = self.run_of("train", "local-sgd", **one, **{"method.local_steps": 1})["last_loss"]
         self.assertAlmostEqual(local / ddp, 1, delta=1e-5)
+        bf16 = one | {"method.precision": "bf16"}
+        ddp = self.run_of("train", "ddp", out="ddp16", **bf16)["last_loss"]
+        local = self.run_of("train", "local-sgd", out="local16", **bf16, **{"method.local_steps": 1})["last_loss"]
+        self.assertAlmostEqual(local / ddp, 1, delta=1e-3)
         outer = {"method.local_steps": 4, "method.outer_lr": 1, "method.outer_momentum": 0}
         diloco = self.run_of("train", "diloco", **one, **outer)["last_loss"]
         local = self.run_of("train", "local-sgd", out="rarely", **one, **{"method.local_steps": 4})["last_loss"]

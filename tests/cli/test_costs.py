@@ -137,6 +137,7 @@ class Frontier(CliTestCase):
         path = self.sweep(axes, 'what = "goodput"\nduration = "10d"\nseeds = 1\n')
         answer = self.json("sweep", path, "-o", self.tmp / "runs", "--by", "goodput,cost")
         self.assertEqual([point["metrics"]["cost"] / (240 * 4 * 0.69) for point in answer["points"]], [1, 2])
+        self.assertEqual([point["metrics"]["cost_spares"] / (240 * 4 * 0.69) for point in answer["points"]], [0, 1])
         rows = json.loads((self.tmp / "runs/results.jsonl").read_text().splitlines()[0])
         self.assertGreater(rows["metrics"]["cost_per_billion_tokens"], 0)
 

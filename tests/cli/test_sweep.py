@@ -87,6 +87,26 @@ method.micro_batches = [1, 2, 4]"""
         self.assertIn("each input alone", (self.tmp / "out/sweep.svg").read_text())
         self.refused("sweep", self.sweep("", alone + "[scaling]\ndevices = [2]\n"), "--dry-run", says=["vary", "alone"])
 
+    def test_two_that_set_one_key(self):
+        for axes, who in (
+            ('method.pp = [1, 2]\nmethods = ["megatron@pp=4"]', ['axis "method.pp"', 'axis "methods"', "method.pp"]),
+            ("x = [{train.global_batch = 32}]\ntrain.global_batch = [16]", ['axis "x"', 'axis "train.global_batch"']),
+            ('method.name = ["ddp"]\nmethods = ["zero2"]', ["method.name"]),
+        ):
+            self.refused("sweep", self.sweep(axes), "--dry-run", says=[*who, "both set"])
+        given = ("--dry-run", "--set", "train.global_batch=64")
+        self.refused("sweep", self.sweep("train.global_batch = [16, 32]"), *given, says=["--set train.global_batch=64", "both set"])
+        self.assertEqual(len(self.points(axes, 'vary = "alone"\n' + SMALL)), 3)
+
+    def test_the_answer_does_not_wait_for_its_picture(self):
+        bare = self.tmp / "python3"
+        bare.write_text("#!/bin/sh\necho no figure >&2\nexit 1\n")
+        bare.chmod(0o755)
+        env = os.environ | {"REHEARSE_PYTHON": str(bare)}
+        done = self.rehearse("sweep", self.sweep("train.global_batch = [16]"), "-o", self.tmp / "out", expect=1, env=env)
+        self.assertIn("no figure", done.stderr)
+        self.assertIn("the best 1 of 1 points", done.stdout)
+
     def test_numbers_are_those_of_simulate(self):
         axes = 'methods = ["ddp", "1f1b@pp=2"]\ndisturb.compute_jitter = [0, 0.1]'
         path = self.sweep(axes, 'job = "job.toml"\nseeds = 2\n[axes]\n')
@@ -139,6 +159,7 @@ method.micro_batches = [1, 2, 4]"""
             self.assertEqual((found["step_s"], found["every_steps"]), (one["step_time_s"], one["checkpoint"]["every_steps"]))
             for key in ("nodes", "productive_s", "interruptions", "steps", "lost_steps", "checkpoints"):
                 self.assertEqual(found[key], one[key], key)
+            self.assertLessEqual(set(one["notes"]), set(point["warnings"]))
             for cause, seconds in one["lost_s"].items():
                 self.assertEqual(found[f"lost_{cause}_s"], seconds)
             self.assertAlmostEqual(found["productive_s"] + found["lost_s"], 10 * 86400, delta=1)

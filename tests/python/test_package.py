@@ -254,6 +254,34 @@ class Sweep(PackageCase):
         self.assertEqual(list(frame["method"]), ["ddp", "zero2", "ddp"])
         self.assertEqual(list(frame["train.global_batch"].isna()), [True, True, False])
 
+    def test_types_of_options(self):
+        same = rehearse.simulate(TINY, fidelity="analytic", seeds=2, precision=0.5)
+        of_numpy = rehearse.simulate(TINY, fidelity="analytic", seeds=numpy.int64(2), precision=numpy.float32(0.5))
+        self.assertEqual(of_numpy.to_dict(), same.to_dict())
+        week = {"faults.model": "llama3-h100"} | TINY
+        frames = [rehearse.goodput(week, time, fidelity="analytic", seeds=1) for time in (86400, numpy.int64(86400), "1d")]
+        self.assertEqual([frame["goodput"][0] for frame in frames], [frames[0]["goodput"][0]] * 3)
+        self.assertEqual(
+            len(rehearse.sweep(TINY, {"train.global_batch": [8, 16]}, where="train.global_batch < 16", fidelity="analytic")), 1
+        )
+        for wrong, says in (
+            ({"seeds": 1.5}, "seeds: 1.5: must be a whole number"),
+            ({"seeds": "3"}, "seeds: '3': must be a whole number"),
+            ({"seeds": True}, "seeds: True"),
+            ({"precision": "1%"}, "precision: '1%': must be a number"),
+            ({"fidelity": None}, "fidelity: None: must be a text"),
+        ):
+            with self.assertRaisesRegex(TypeError, says):
+                rehearse.simulate(TINY, **wrong)
+            with self.assertRaisesRegex(TypeError, says):
+                rehearse.compare(TINY, "ddp", **wrong)
+        with self.assertRaisesRegex(TypeError, "budget: 'a'"):
+            rehearse.plan(TINY, budget="a")
+        with self.assertRaisesRegex(TypeError, "fit: 1: must be True or False"):
+            rehearse.compare(TINY, "ddp", fit=1)
+        with self.assertRaisesRegex(TypeError, "methods: None: must be a text or a list"):
+            rehearse.compare(TINY, None)
+
     def test_a_scaling(self):
         frame = rehearse.sweep(TINY, scaling={"devices": [2, 4, 8]}, fidelity="analytic")
         self.assertEqual((list(frame["devices"]), list(frame["world_size"])), ([2, 4, 8], [2, 4, 8]))

@@ -3,6 +3,7 @@ message."""
 
 import base64
 import copy
+import warnings
 from xml.etree import ElementTree
 
 import pytest
@@ -22,7 +23,7 @@ from report_case import (
     run,
 )
 
-from plots import explain, report
+from plots import explain, report, style
 
 
 class Reports(ReportTest):
@@ -134,6 +135,17 @@ class Reports(ReportTest):
             self.run_it(self.compare(), "-o", self.tmp / "m.svg", *options)
             self.assertEqual(ElementTree.parse(self.tmp / "m.svg").getroot().get("width"), points)
         self.fails(self.compare(), "--narrow", says="--narrow: a page has each figure wide and narrow")
+
+    def test_long_names_and_dollars(self):
+        name = "megatron@pp=2,tp=2,micro_batches=8,zero=1,recompute=true for $100, not $\\foo$"
+        path = self.file("long.json", {"schema_version": 1, "results": [result(method=name), result(method="ddp")], "cannot_run": []})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # such as that of a figure that has no room for its panels
+            for options in (["--narrow"], []):
+                self.run_it(path, "-o", self.tmp / "long.svg", *options)
+        texts = (self.tmp / "long.svg").read_text()
+        self.assertIn("for $100, not $\\foo$", texts)
+        self.assertEqual([style.Powers()(value) for value in (1e-3, 1, 1e12)], ["10⁻³", "10⁰", "10¹²"])
 
     def test_a_single_simulation_is_a_comparison_of_one(self):
         self.run_it(self.file("one.json", result()), "-o", self.page)

@@ -125,10 +125,15 @@ int run_sweep(const Context& context, const SweepOptions& options) {
   if (status == good && work.of == 1 && !whole.results.empty() &&
       std::ranges::none_of(whole.results, has_result))
     status = refused;
-  std::string wrote;
-  if (work.of == 1) {
+  if (work.of == 1)
     write_file(options.output + "/results.csv", study::csv_of(sweep, whole.results));
-    wrote = "results.jsonl, results.csv";
+  if (context.json)
+    std::cout << text_of(json);
+  else
+    std::cout << best_table(whole, options.top) << remarks(whole);
+  std::cout.flush();  // the answer, whatever becomes of its picture
+  if (work.of == 1) {
+    std::string wrote = "results.jsonl, results.csv";
     if (const std::string python = find_python(); !python.empty()) {
       const TemporaryFolder folder;
       write_file(folder.file("sweep.json"), text_of(json));
@@ -138,13 +143,8 @@ int run_sweep(const Context& context, const SweepOptions& options) {
     } else {
       wrote += "; no picture: that needs Python with matplotlib (rehearse doctor)";
     }
+    if (!context.json) std::cout << fmt::format("{}: {}\n", options.output, wrote);
   }
-  if (context.json) {
-    std::cout << text_of(json);
-    return status;
-  }
-  std::cout << best_table(whole, options.top) << remarks(whole);
-  if (!wrote.empty()) std::cout << fmt::format("{}: {}\n", options.output, wrote);
   return status;
 }
 

@@ -162,6 +162,9 @@ TEST(StageLayersKey, SaysTheLayersOfEachChunk) {
               ElementsAre(1, 2, 2, 2, 2, 3));
   // The embedding and the head alone.
   EXPECT_THAT(layers_of({"method.pp=4", "method.stage_layers=[0,6,0]"}), ElementsAre(0, 6, 6, 0));
+  // So there may be more stages than layers.
+  EXPECT_THAT(layers_of({"method.pp=4", "model.layers=2", "method.stage_layers=[0,1,0]"}),
+              ElementsAre(0, 1, 1, 0));
   // As torchtitan and Llama 3 divide 126 layers: one layer less on the first and the last stage.
   EXPECT_THAT(layers_of({"method.pp=8", "cluster.world_size=8", "model.layers=126",
                          "method.stage_layers=[15,16,15]"}),

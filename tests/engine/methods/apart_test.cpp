@@ -8,6 +8,7 @@
 
 #include "engine/base/refusal.h"
 #include "engine/link/link.h"
+#include "engine/link/workspace.h"
 #include "engine/methods/lowering/secure_sum.h"
 #include "engine/methods/strategy.h"
 #include "tests/engine/sent_bytes.h"
@@ -40,6 +41,15 @@ std::vector<int> distances(const plan::Plan& plan) {
         c != nullptr && c->move == program::Move::rotate)
       out.insert(c->distance);
   return {out.begin(), out.end()};
+}
+
+// The update rounds weights that the exchange, which changes the fp32 copy, rounds again.
+TEST(Apart, ExchangesAfterEveryStepLinkInSixteenBits) {
+  for (const std::string method : {"local-sgd", "diloco", "fedavg"}) {
+    plan::Plan plan = plan_of(method, 3, {.local_steps = 1});
+    plan.precision = program::DType::bf16;
+    EXPECT_NO_THROW(link::link(compile(prepare(plan, tiny()), tiny()), tiny())) << method;
+  }
 }
 
 TEST(Apart, NothingIsSentBetweenExchanges) {

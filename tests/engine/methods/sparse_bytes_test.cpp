@@ -71,6 +71,13 @@ struct Case {
   std::vector<Id> node_of = {};
 };
 
+TEST(Packets, KeepAtLeastOneEntry) {
+  EXPECT_EQ(program::entries_kept(10, 0.3), 3);
+  EXPECT_EQ(program::entries_kept(1'000'000, 1e-12), 1);
+  EXPECT_EQ(program::entries_kept(10, 0), 0);
+  EXPECT_EQ(program::entries_kept(0, 0.5), 0);
+}
+
 TEST(SparseBytes, OfEveryReductionCodingAndSelectorAreTheFormulas) {
   const model::ModelSpec model = test::small_model(2);
   const auto elements = layers_of(model);
