@@ -11,6 +11,7 @@
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/exchange/sparsity.h"
+#include "engine/planner/memory/needs.h"
 #include "engine/planner/placement/placed_candidates.h"
 #include "engine/planner/search/candidates.h"
 #include "engine/planner/search/scorer.h"
@@ -33,13 +34,13 @@ constexpr int most_sparse = 64, most_sparse_of_many = 8;
 constexpr int most_tried_without_a_key = 64;
 
 /// Number of mechanisms that a plan uses in addition to data parallelism on devices in order; ZeRO
-/// level z counts as z.
+/// level z counts as z, the optimizer on the host as much as ZeRO 3.
 int mechanisms(const plan::Plan& plan) {
   const bool sparse =
       std::any_of(plan.exchange.sparse.layers.begin(), plan.exchange.sparse.layers.end(),
                   [](const auto& layer) { return layer.reduction != plan::Reduction::dense; });
   return (plan.mesh.pp > 1) + (plan.mesh.tp > 1) + (plan.schedule.virtual_stages > 1) +
-         plan.exchange.sharding.zero + (plan.exchange.offload != plan::Offload::none) +
+         plan.exchange.sharding.zero + 3 * (plan.exchange.offload != plan::Offload::none) +
          plan.schedule.recompute + plan.mesh.sequence_parallel +
          plan.exchange.sharding.keep_gathered + (plan.exchange.group() > 0) +
          !plan.schedule.shares.empty() + sparse + (plan.schedule.micro_batches > 1) +
@@ -54,6 +55,7 @@ class Planner {
         profile_(profile),
         options_(options),
         scorer_(job, profile, options),
+        may_offload_(can_offload(job.cluster)),
         enumerated_(static_cast<Id>(search_.scored.size())) {}
 
   /// False: no plan is feasible.
@@ -96,7 +98,7 @@ class Planner {
   /// Adds candidate i with its optimizer on the host, if i turned out not to fit into memory. none:
   /// it fits, or there is no such candidate.
   Id offloaded(Id i) {
-    if (at(i).state != Scored::State::too_large) return none;
+    if (!may_offload_ || at(i).state != Scored::State::too_large) return none;
     auto other = on_host(job_, plan(i));
     return other ? scorer_.append(*std::move(other)) : none;
   }
@@ -318,6 +320,7 @@ class Planner {
   const PlannerOptions& options_;
   Scorer scorer_;
   Search& search_ = scorer_.search;
+  bool may_offload_;
   Id enumerated_;  // number of enumerated candidates; later ones were placed or made sparse
   using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the better bound
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue_ = {};

@@ -2,7 +2,7 @@
 
 import numbers
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -41,7 +41,7 @@ def texts(name: str, value: Any) -> list[str]:
     """A list of texts; one text is a list of one. Raises TypeError."""
     if isinstance(value, str):
         return [value]
-    if isinstance(value, Sequence):
+    if isinstance(value, Iterable):
         return [text(name, one) for one in value]
     raise TypeError(f"{name}: {value!r}: must be a text or a list of texts")
 

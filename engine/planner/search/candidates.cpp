@@ -15,7 +15,6 @@
 #include "engine/costs/device/local_prices.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/memory/needs.h"
 #include "engine/planner/placement/shares.h"
 
 namespace rehearse::planner {
@@ -310,7 +309,7 @@ Candidates candidates(const job::Job& job, const costs::Profile* profile) {
 
 std::optional<plan::Plan> on_host(const job::Job& job, const plan::Plan& candidate) {
   if (job.where.contains("method.offload") || candidate.exchange.offload != plan::Offload::none ||
-      !methods::strategy_named(candidate.method).combines.offload || !can_offload(job.cluster))
+      !methods::strategy_named(candidate.method).combines.offload)
     return std::nullopt;
   plan::Plan plan = candidate;
   plan.exchange.offload = plan::Offload::optimizer;

@@ -23,8 +23,8 @@ struct Candidates {
 /// `job` as read_job leaves it with `to_plan`. `profile`: null for none.
 Candidates candidates(const job::Job& job, const costs::Profile* profile);
 /// The candidate with its optimizer on the host, prepared. It takes longer, so it is worth trying
-/// where the candidate does not fit into memory. None: the job states method.offload, or method or
-/// platform allow no such plan.
+/// where the candidate does not fit into memory. The cluster must have hosts of known speed
+/// (can_offload). None: the job states method.offload, or the method allows no such plan.
 std::optional<plan::Plan> on_host(const job::Job& job, const plan::Plan& candidate);
 
 /// Whether the job has a planned method and states a sparse or two-level reduction for every layer.
