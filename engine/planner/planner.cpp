@@ -24,6 +24,8 @@ namespace {
 constexpr int most_of_a_mesh = 5;
 /// The largest world size for which plans are placed, because that takes too long with more.
 constexpr std::size_t most_placed = 128;
+/// The largest world size for which a search is wide at once; with more, if nothing else fits.
+constexpr std::size_t most_wide = 128;
 /// Limits of `widen`: additional dry runs, simulations, and (rank, op) pairs of simulated plans.
 constexpr int most_dry_runs_more = 1500, most_simulations_more = 32;
 constexpr std::size_t most_instances_more = 3'000'000;
@@ -50,12 +52,14 @@ int mechanisms(const plan::Plan& plan) {
 
 class Planner {
  public:
-  Planner(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options)
+  /// `wide`: with ZeRO 2 and 3 in pipelines and optimizers on the host, which multiply the plans.
+  Planner(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
+          bool wide)
       : job_(job),
         profile_(profile),
         options_(options),
-        scorer_(job, profile, options),
-        may_offload_(can_offload(job.cluster)),
+        scorer_(job, profile, options, wide),
+        may_offload_(wide && can_offload(job.cluster)),
         enumerated_(static_cast<Id>(search_.scored.size())) {}
 
   /// False: no plan is feasible.
@@ -333,7 +337,7 @@ std::string feasible_without_a_key(const job::Job& job, const costs::Profile* pr
     job::Job freer = job;
     freer.where.erase("method." + key);
     const PlannerOptions one{.budget = most_tried_without_a_key, .finalists = 1};
-    Planner planner(freer, profile, one);
+    Planner planner(freer, profile, one, true);
     if (planner.search())
       return fmt::format("leave out method.{}: {}", key, summary_of(planner.best()));
   }
@@ -355,12 +359,16 @@ plan::Decision decide(const job::Job& job, const costs::Profile* profile,
                            "method.zero: {}: ranks of ZeRO-3 exchange whole weights, which are not "
                            "sparse; at most {} with method.reduction as stated",
                            zero, most_zero)));
-  Planner planner(without, profile, options);
-  if (!planner.search())
-    throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
-  plan::Decision decision = planner.decision();
-  decision.plan.checkpoints = job.plan.checkpoints;
-  return decision;
+  const std::size_t ranks = job.plan.placement.rank_to_device.size();
+  for (bool wide = ranks <= most_wide;; wide = true) {
+    Planner planner(without, profile, options, wide);
+    if (planner.search()) {
+      plan::Decision decision = planner.decision();
+      decision.plan.checkpoints = job.plan.checkpoints;
+      return decision;
+    }
+    if (wide) throw planner.refusal(options.budget > 0 ? "" : feasible_without_a_key(job, profile));
+  }
 }
 
 }  // namespace rehearse::planner

@@ -38,9 +38,10 @@ constexpr std::array shape_keys{"pp",
 
 class Enumeration {
  public:
-  Enumeration(const job::Job& job, const costs::Profile* profile)
+  Enumeration(const job::Job& job, const costs::Profile* profile, bool wide)
       : job_(job),
         profile_(profile),
+        wide_(wide),
         model_(job.model),
         prices_(job.model, profile),
         pace_(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())) {}
@@ -232,13 +233,14 @@ class Enumeration {
   void sharding(plan::Plan plan) {
     const std::string method = plan.method;
     const int able = methods::strategy_named(method).combines.max_zero;
+    const int plain = plan.mesh.pp > 1 && !wide_ ? std::min(able, 1) : able;
     const methods::Strategy& stated = methods::strategy_named(job_.plan.method);
     const int planned = stated.planned ? stated.combines.max_zero : 0;
-    const int most = std::max(planned, able);
+    const int most = std::max(planned, states("zero") ? able : plain);
     for (const int zero : choices("zero", job_.plan.exchange.sharding.zero, {0, 1, 2, 3})) {
       if (zero > most || (zero > 0 && plan.mesh.dp == 1)) continue;
       plan.exchange.sharding.zero = zero;
-      plan.method = zero > able ? job_.plan.method : method;
+      plan.method = zero > plain && zero <= planned ? job_.plan.method : method;
       for (const bool recompute : flags("recompute", job_.plan.schedule.recompute, true))
         for (const bool sequence : flags("sequence_parallel", job_.plan.mesh.sequence_parallel,
                                          plan.mesh.tp > 1 && model_.seq_len % plan.mesh.tp == 0))
@@ -292,6 +294,7 @@ class Enumeration {
 
   const job::Job& job_;
   const costs::Profile* profile_;
+  const bool wide_;
   const model::ModelSpec& model_;
   costs::LocalPrices prices_;
   std::vector<double> pace_;  // by rank, as in costs::Costs; empty: 1
@@ -303,8 +306,8 @@ class Enumeration {
 
 }  // namespace
 
-Candidates candidates(const job::Job& job, const costs::Profile* profile) {
-  return Enumeration(job, profile).run();
+Candidates candidates(const job::Job& job, const costs::Profile* profile, bool wide) {
+  return Enumeration(job, profile, wide).run();
 }
 
 std::optional<plan::Plan> on_host(const job::Job& job, const plan::Plan& candidate) {

@@ -20,8 +20,9 @@ struct Candidates {
   int bucket_sizes = 1;  // bucket sizes that were tried for plans with buckets
 };
 
-/// `job` as read_job leaves it with `to_plan`. `profile`: null for none.
-Candidates candidates(const job::Job& job, const costs::Profile* profile);
+/// `job` as read_job leaves it with `to_plan`. `profile`: null for none. `wide`: also ZeRO 2 and 3
+/// in pipelines, which are faster in few cases.
+Candidates candidates(const job::Job& job, const costs::Profile* profile, bool wide = true);
 /// The candidate with its optimizer on the host, prepared. It takes longer, so it is worth trying
 /// where the candidate does not fit into memory. The cluster must have hosts of known speed
 /// (can_offload). None: the job states method.offload, or the method allows no such plan.

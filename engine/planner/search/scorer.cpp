@@ -9,13 +9,14 @@
 
 namespace rehearse::planner {
 
-Scorer::Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options)
+Scorer::Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
+               bool wide)
     : pace(rank_slowdowns(job.disturb, job.plan.placement.rank_to_device.size())),
       bounds(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster), pace),
       evaluator(job.model, job.cluster, profile, link_slowdowns(job.disturb, job.cluster), pace),
       cluster_(job.cluster),
       options_(options) {
-  search.candidates = candidates(job, profile);
+  search.candidates = candidates(job, profile, wide);
   search.scored.resize(search.candidates.plans.size());
 }
 

@@ -14,8 +14,9 @@ namespace rehearse::planner {
 
 class Scorer {
  public:
-  /// All three must outlive this object.
-  Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options);
+  /// The first three must outlive this object. `wide`: as in candidates().
+  Scorer(const job::Job& job, const costs::Profile* profile, const PlannerOptions& options,
+         bool wide);
 
   /// What is known of candidate i.
   Scored& at(Id i) { return search.scored[i]; }
