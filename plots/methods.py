@@ -86,8 +86,7 @@ def draw(results):
     rows = ranked(results)
     names = [style.broken(name) for name, _ in rows]
     results = [result for _, result in rows]
-    more_lines = max(name.count("\n") for name in names)
-    height = 0.9 + (0.3 + 0.16 * more_lines) * len(rows) if style.is_narrow() else 1.2 + 0.4 * len(rows)
+    height = 0.9 + (0.3 + 0.16 * style.more_lines(names)) * len(rows) if style.is_narrow() else 1.2 + 0.4 * len(rows)
     width = 12.5 + 0.09 * max(0, max(map(len, names)) - 20)  # long names take room from the panels
     figure, axes = style.panels(width, height, (1.25, 1, 1, 1, 1.15), sharey=True)
 
@@ -117,18 +116,9 @@ def draw(results):
 
     meshes = [r.mesh_text if r.mesh_text not in n else "" for n, r in zip(names, results, strict=True)]
     for axis in axes if style.is_narrow() else axes[:1]:
-        _names(axis, names, meshes)
+        style.name_rows(axis, list(zip(names, meshes, strict=True)))
     axes[0].set_ylim(len(names) - 0.4, -0.6)
     return figure
-
-
-def _names(axis, names, meshes):
-    axis.set_yticks(range(len(names)), [""] * len(names))
-    at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "annotation_clip": False}
-    for row, (name, mesh) in enumerate(zip(names, meshes, strict=True)):
-        lower = 6 * name.count("\n")  # so that name and mesh stand in the middle of the bar
-        axis.annotate(name, (0, row), (-8, 1 - lower if mesh else 0), va="bottom" if mesh else "center", fontsize=9.5, **at)
-        axis.annotate(mesh, (0, row), (-8, -1 - lower), va="top", fontsize=7, color=style.QUIET, **at)
 
 
 def _bars(axis, title, unit, values, best, text, spread=None):

@@ -36,17 +36,18 @@ def draw(runs):
     over measured times."""
     measured = [r for r in runs if r.measured]
     both = len(measured) > 1
-    height = max(3.4 if both else 2.0, 1.5 + 0.55 * len(runs))
+    names = [style.broken(f"{row + 1}   {run.name}" if len(runs) > 1 else run.name) for row, run in enumerate(runs)]
+    height = max(3.4 if both else 2.0, 1.5 + (0.55 + 0.16 * style.more_lines(names)) * len(runs))
     figure, axes = style.panels(12.5 if both else 9, height, (1.9, 1) if both else (1,))
     largest = max(max([r.predicted, *((r.measured.median, *r.measured.values) if r.measured else ())]) for r in runs)
     factor, unit = style.time_unit(largest)
-    _dumbbells(axes[0], runs, factor, unit)
+    _dumbbells(axes[0], runs, names, factor, unit)
     if both:
         _diagonal(axes[1], runs, factor, unit)
     return figure
 
 
-def _dumbbells(axis, runs, factor, unit):
+def _dumbbells(axis, runs, names, factor, unit):
     reach = 0
     for row, run in enumerate(runs):
         predicted = run.predicted * factor
@@ -114,18 +115,7 @@ def _dumbbells(axis, runs, factor, unit):
         )
     axis.set_title("Step time by run")
     axis.set_xlabel(f"step time ({unit})")
-    axis.set_yticks(range(len(runs)), [""] * len(runs))
-    for row, run in enumerate(runs):
-        at = {
-            "xycoords": ("axes fraction", "data"),
-            "textcoords": "offset points",
-            "ha": "right",
-            "annotation_clip": False,
-        }
-        number = f"{row + 1}   " if len(runs) > 1 else ""
-        axis.annotate(style.broken(f"{number}{run.name}"), (0, row), (-8, 1), va="bottom", fontsize=9.5, **at)
-        ranks = f"{run.world_size} rank{'s' * (run.world_size > 1)}"
-        axis.annotate(ranks, (0, row), (-8, -1), va="top", fontsize=7.5, color=style.QUIET, **at)
+    style.name_rows(axis, [(name, f"{run.world_size} rank{'s' * (run.world_size > 1)}") for name, run in zip(names, runs, strict=True)])
     axis.set_ylim(len(runs) - 0.5, -0.5)
     axis.set_xlim(0, reach * 1.08)
     axis.grid(axis="x")

@@ -122,6 +122,21 @@ def broken(name):
     return "\n".join(line.rstrip() for line in lines)
 
 
+def name_rows(axis, rows):
+    """Names beside the rows of a chart, each with a note below it in small letters: [(name, note)]."""
+    axis.set_yticks(range(len(rows)), [""] * len(rows))
+    at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "annotation_clip": False}
+    for row, (name, note) in enumerate(rows):
+        lower = 6 * name.count("\n")  # so that name and note stand in the middle of the row
+        axis.annotate(name, (0, row), (-8, 1 - lower if note else 0), va="bottom" if note else "center", fontsize=9.5, **at)
+        axis.annotate(note, (0, row), (-8, -1 - lower), va="top", fontsize=7, color=QUIET, **at)
+
+
+def more_lines(names):
+    """How many lines the longest of the names has beyond one."""
+    return max(name.count("\n") for name in names)
+
+
 def _wrap(drawn):
     """Makes what is too wide for a narrow page fit: fewer numbers below an axis; lines for long names beside bars and for long titles."""
     for axis in drawn.axes:
