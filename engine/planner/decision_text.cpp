@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <span>
 
 #include "engine/base/refusal.h"
 #include "engine/base/units.h"
@@ -56,19 +55,22 @@ struct Smallest {
 
 /// The candidate with the smallest need of memory, linked; null: none is too large. Bounds of
 /// candidates that were not dry-run may be far below their needs, so those with the smallest bounds
-/// are dry-run here, until no bound is below the smallest need.
+/// are dry-run here, until no bound is below the smallest need, or programs of so many ops have
+/// been compiled.
 Smallest smallest(const Search& search, Evaluator& evaluator) {
-  constexpr std::size_t most_tried = 256;
+  constexpr std::size_t most_ops = 1'000'000;
   std::vector<Id> order;
   for (Id i = 0; i < search.scored.size(); ++i)
     if (search.scored[i].state == Scored::State::too_large) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](Id i) { return search.scored[i].memory.share; });
   if (order.empty()) return {};
   Smallest out;
-  for (const Id i : std::span(order).first(std::min(order.size(), most_tried))) {
-    if (search.scored[i].memory.share >= out.need.share) break;
+  std::size_t ops = 0;
+  for (const Id i : order) {
+    if (ops > most_ops || search.scored[i].memory.share >= out.need.share) break;
     const plan::Plan& plan = search.candidates.plans[i];
     const auto dry_run = unless_refused([&] { return evaluator.seconds(plan); });
+    ops += evaluator.ops();
     const MemoryNeed need = evaluator.least_memory();
     if (dry_run && need.share < out.need.share) out = {&plan, need};
   }
@@ -86,11 +88,19 @@ InputError no_plan(const job::Job& job, const Search& search, Evaluator& evaluat
     if (s.state == Scored::State::refused && refused == nullptr) refused = &s;
     if (s.refusal.starts_with("memory of hosts: ") && on_host == nullptr) on_host = &s;
   }
-  const auto [nearest, need] = smallest(search, evaluator);
   const auto stated = stated_choices(job);
   const std::string kept =
       stated.empty() ? std::string()
                      : fmt::format(" (with method.{} as stated)", fmt::join(stated, ", method."));
+  const auto any = [&](Scored::State state) {
+    return std::ranges::find(search.scored, state, &Scored::state) != search.scored.end();
+  };
+  if (any(Scored::State::too_large) && any(Scored::State::beyond_budget))
+    return InputError(
+        fmt::format("--budget {}: none of so many candidates of {} on {}{} fits into "
+                    "memory; there are more to try: a larger budget, or 0 for all",
+                    search.dry_run, job.model.name, job.cluster.name(), kept));
+  const auto [nearest, need] = smallest(search, evaluator);
   if (nearest == nullptr) {
     std::string why = "no mesh of the world divides the model and the batch";
     if (!without_a_key.empty())
@@ -103,12 +113,6 @@ InputError no_plan(const job::Job& job, const Search& search, Evaluator& evaluat
     return InputError(fmt::format("no feasible plan of {} on {}{}: {}", job.model.name,
                                   job.cluster.name(), kept, why));
   }
-  if (std::any_of(search.scored.begin(), search.scored.end(),
-                  [](const Scored& s) { return s.state == Scored::State::beyond_budget; }))
-    return InputError(
-        fmt::format("--budget {}: none of so many candidates of {} on {}{} fits into "
-                    "memory; there are more to try: a larger budget, or 0 for all",
-                    search.dry_run, job.model.name, job.cluster.name(), kept));
   const auto bytes = [](double n) { return to_text(Bytes(n)); };
   const auto needed = static_cast<double>(need.bytes);
   return InputError(fmt::format(

@@ -22,10 +22,9 @@ namespace {
 /// The largest number of finalists of one mesh. Finalists of several meshes are needed, because the
 /// dry run ignores contention between channels, which differs most from mesh to mesh.
 constexpr int most_of_a_mesh = 5;
-/// The largest world size for which plans are placed, because that takes too long with more.
+/// The largest world size for which plans are placed, and the search is wide at once, because both
+/// take too long with more.
 constexpr std::size_t most_placed = 128;
-/// The largest world size for which a search is wide at once; with more, if nothing else fits.
-constexpr std::size_t most_wide = 128;
 /// Limits of `widen`: additional dry runs, simulations, and (rank, op) pairs of simulated plans.
 constexpr int most_dry_runs_more = 1500, most_simulations_more = 32;
 constexpr std::size_t most_instances_more = 3'000'000;
@@ -360,7 +359,7 @@ plan::Decision decide(const job::Job& job, const costs::Profile* profile,
                            "sparse; at most {} with method.reduction as stated",
                            zero, most_zero)));
   const std::size_t ranks = job.plan.placement.rank_to_device.size();
-  for (bool wide = ranks <= most_wide;; wide = true) {
+  for (bool wide = ranks <= most_placed;; wide = true) {
     Planner planner(without, profile, options, wide);
     if (planner.search()) {
       plan::Decision decision = planner.decision();

@@ -79,12 +79,9 @@ Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
       MeshGroups{.order = plan.mesh.order, .devices = plan.placement.rank_to_device});
   if (cluster_.shared_cores() == 0 && can_offload(cluster_)) {
     const costs::StoragePrices host(cluster_, mesh.devices);
-    constexpr double bytes = 1e9;
     mesh.host_rate = std::numeric_limits<double>::infinity();
     for (const Id d : mesh.devices)
-      mesh.host_rate =
-          std::min(mesh.host_rate,
-                   host.update(cluster_.devices()[d].node, std::int64_t{1'000'000'000}) / bytes);
+      mesh.host_rate = std::min(mesh.host_rate, host.update(cluster_.devices()[d].node, 1));
   }
   const RankGrid at(plan);
   using Key = std::pair<int, std::vector<std::vector<PacedKind>>>;
