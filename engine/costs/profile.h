@@ -130,7 +130,7 @@ std::string measured_twice(const Profile& profile);
 
 std::string to_json(const Profile& profile);
 /// `source` names the text in messages. Throws InputError for malformed JSON, an unknown version or
-/// key, a missing number or one out of range, and a pair or variance that occurs twice.
+/// key, a missing number or one out of range, and two entries that measured the same.
 Profile parse_profile(const std::string& json, const std::string& source);
 /// Throws InputError when the file cannot be read.
 Profile load_profile(const std::string& path);

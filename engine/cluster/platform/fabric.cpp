@@ -36,7 +36,6 @@ FabricKeys read_fabric(const Config& c) {
       throw c.error("sums",
                     fmt::format("\"{}\" is not a level of switches; known: leaf, spine", level));
   if (c.has("sums")) keys.sums = sums;
-  keys.of_job = c.names();
   if (const auto rate = keys.sum_bandwidth;
       rate && rate->value > 0 && rate->value < limits::bandwidth.least)
     throw c.error("sum_bandwidth",

@@ -62,6 +62,7 @@ PlatformChanges read_platform_changes(const Config& cluster) {
   PlatformChanges changes{.fabric = read_fabric(cluster.section("fabric")),
                           .devices = read_replacements(cluster),
                           .section = cluster};
+  changes.fabric.of_job = cluster.section("fabric").names();
   const Config links = cluster.section("links");
   for (std::size_t kind = 0; kind < changes.links.size(); ++kind)
     changes.links.at(kind) = read_link(links.section(spellings(LinkKind{}).at(kind)));
