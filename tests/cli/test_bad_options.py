@@ -53,6 +53,18 @@ class CommandLine(CliTestCase):
                 self.refused(*words, says=["this command reads that file, and would replace it"], cwd=self.tmp)
                 self.assertEqual({path: pathlib.Path(path).read_bytes() for path in inputs}, inputs)
 
+    def test_errors_say_where_the_value_stands(self):
+        for words, says in (
+            (("simulate", "--set", "model.dropout=-0.1"), '--set model.dropout=-0.1: key "model.dropout": -0.1 is out of range'),
+            (("simulate", "--set", "faults.trace=none.toml"), '--set faults.trace=none.toml: key "faults.trace": none.toml: '),
+        ):
+            self.refused(words[0], self.job(), *words[1:], says=[says])
+        program = self.tmp / "ddp.program"
+        self.rehearse("program", self.job(), "-o", program)
+        self.refused("program", "--from", program, "--set", "method.name=zero3", says=["--set method.name=zero3", "JOB.toml"])
+        done = self.rehearse("compare", self.job(), "--methods", "ddp@foo=2", "--fidelity", "analytic", expect=2)
+        self.assertIn('ddp@foo=2: --set method.foo=2: key "method.foo": unknown', done.stderr)
+
     def test_no_output_replaces_another(self):
         same = self.tmp / "same.json"
         self.refused("simulate", self.job(), "--fidelity", "analytic", "--trace", same, "-o", same, says=["-o writes that file, too"])
