@@ -37,7 +37,8 @@ struct Decision {
   bool waits = false;      // until a node returns: with these nodes the run cannot go on
   int spares = 0;          // that take the place of dead nodes now
   int replicas = 0;        // with which the run goes on
-  bool survivors = false;  // the state comes from them; else from the newest checkpoint
+  bool survivors = false;  // the state comes from them, and they keep it while the run waits; else
+                           // it comes from the newest checkpoint
   Ticks replacing = 0, replanning = 0, restarting = 0;
   Ticks rejoins = 0;  // units: after so long a replica whose nodes are up joins again
 };

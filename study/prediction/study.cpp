@@ -19,6 +19,7 @@
 #include "engine/costs/costs.h"
 #include "engine/costs/profile.h"
 #include "engine/execution/dry_run/dry_run.h"
+#include "engine/execution/dry_run/fold.h"
 #include "engine/methods/strategy.h"
 #include "engine/planner/memory/linked_program.h"
 #include "engine/planner/placement/rank_grid.h"
@@ -76,18 +77,35 @@ void tell(const Runs& runs, int done) {
   tell(runs.job, runs.options, fmt::format("{} of {} seeds done", done, runs.seeds));
 }
 
+/// By rank.
+std::vector<Id> kinds_of_devices(const job::Job& job, const costs::Costs& costs) {
+  std::vector<Id> out;
+  for (const Id device : costs.rank_to_device()) out.push_back(job.cluster.devices()[device].kind);
+  return out;
+}
+
 std::vector<execution::Metrics> run_analytic(const Runs& runs) {
   std::vector<execution::Metrics> out;
   const job::Job& job = runs.job;
   const execution::Steps steps = runs.options.steps;
   for (int i = 0; i < runs.seeds; ++i) {
-    execution::MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs,
-                                   job.plan.schedule.global_batch, steps, runs.stopping);
-    std::vector<execution::TraceSink*> sinks{&metrics};
+    const cluster::Disturber disturber = disturber_of(runs, i);
     const auto trace = trace_writer(runs, steps.warm_up, i);
+    // Equal ranks are computed once, unless each has a place in a trace.
+    std::optional<execution::Fold> fold;
+    if (!trace && disturber.quiet_compute() && disturber.quiet_links() &&
+        !execution::needs_events(runs.linked))
+      fold = execution::fold(runs.linked, runs.costs, kinds_of_devices(job, runs.costs));
+    execution::MetricsSink metrics(runs.linked, job.model, job.cluster, runs.costs,
+                                   job.plan.schedule.global_batch, steps, runs.stopping,
+                                   fold ? &*fold : nullptr);
+    std::vector<execution::TraceSink*> sinks{&metrics};
     if (trace) sinks.push_back(trace.get());
     execution::Tee tee(sinks);
-    dry_run(runs.linked, runs.costs, disturber_of(runs, i), steps.begun(), tee);
+    if (fold)
+      dry_run_folded(runs.linked, runs.costs, *fold, steps.begun(), &tee);
+    else
+      dry_run(runs.linked, runs.costs, disturber, steps.begun(), tee);
     if (trace) trace->close();
     out.push_back(metrics.finish());
     tell(runs, i + 1);

@@ -19,7 +19,8 @@ class Refinement {
     }
   }
 
-  Fold run() {
+  Fold run(std::span<const Id> kinds) {
+    split_by(kinds);
     split_by_costs();
     find_rendezvous();
     for (bool changed = true; changed;) {
@@ -57,6 +58,11 @@ class Refinement {
     return grew;
   }
 
+  void split_by(std::span<const Id> kinds) {
+    if (kinds.empty()) return;
+    for (Id r = 0; r < linked_.program.roles.size(); ++r)
+      split(r, [&](Id i) { return kinds[linked_.program.roles[r].ranks[i]]; });
+  }
   void split_by_costs() {
     for (Id r = 0; r < linked_.program.roles.size(); ++r) {
       std::set<const double*> seen;  // ops of equal cost share a row
@@ -130,8 +136,15 @@ class Refinement {
 
 }  // namespace
 
-Fold fold(const link::OrderedProgram& linked, const costs::Costs& costs) {
-  return Refinement(linked, costs).run();
+std::vector<double> Fold::sizes(Id role) const {
+  std::vector<double> out(representative[role].size());
+  for (const Id one : class_of[role]) out[one] += 1;
+  return out;
+}
+
+Fold fold(const link::OrderedProgram& linked, const costs::Costs& costs,
+          std::span<const Id> kinds) {
+  return Refinement(linked, costs).run(kinds);
 }
 
 link::Rendezvous folded(const link::Rendezvous& whole, std::span<const link::RoleOp> event,

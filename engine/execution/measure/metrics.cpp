@@ -11,62 +11,12 @@
 #include "engine/base/errors.h"
 #include "engine/base/numbers/quantiles.h"
 #include "engine/base/numbers/vectorise.h"
-#include "engine/execution/explain/work_parts.h"
-#include "engine/execution/measure/occupancy.h"
 #include "engine/execution/measure/period.h"
+#include "engine/execution/measure/role_shares.h"
 #include "engine/execution/trace/chrome_trace.h"
 #include "engine/program/rounds.h"
 
 namespace rehearse::execution {
-namespace {
-
-// Eight partial sums: a fixed order of additions, so the result is the same on every machine.
-REHEARSE_CLONES double total(const double* start, const double* end, std::size_t n) {
-  double lanes[8] = {};
-  std::size_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (std::size_t j = 0; j < 8; ++j) lanes[j] += end[i + j] - start[i + j];
-  for (; i < n; ++i) lanes[0] += end[i] - start[i];
-  double sum = 0;
-  for (double lane : lanes) sum += lane;
-  return sum;
-}
-
-/// Power of the devices of a role, in watts.
-struct Power {
-  double idle = 0;                   // summed over places
-  std::vector<double> working = {};  // busy minus idle, by place; one entry if all are equal
-
-  void add(const cluster::DeviceKind& kind) {
-    idle += kind.idle.value;
-    working.push_back(kind.busy.value - kind.idle.value);
-  }
-  void squeeze() {
-    if (std::all_of(working.begin(), working.end(), [&](double w) { return w == working[0]; }))
-      working.resize(1);
-  }
-  /// Joules of `working` while an op ran that took `seconds` on all places together.
-  double work(Id first, const double* start, const double* end, std::size_t n,
-              double seconds) const {
-    if (working.size() == 1) return working[0] * seconds;
-    double joules = 0;
-    for (std::size_t i = 0; i < n; ++i) joules += working[first + i] * (end[i] - start[i]);
-    return joules;
-  }
-};
-
-/// What a role does in one step, summed over its places.
-struct Share {
-  double busy = 0, covered = 0;  // seconds
-  double joules = 0;             // above idle power
-
-  Share& operator+=(const Share& other) {
-    busy += other.busy, covered += other.covered, joules += other.joules;
-    return *this;
-  }
-};
-
-}  // namespace
 
 struct MetricsSink::Impl {
   const link::OrderedProgram& linked;
@@ -93,51 +43,26 @@ struct MetricsSink::Impl {
       began.resize(role.ranks.size());
     }
   };
-  enum Kind : std::uint8_t { other, compute, communication, serving };
-  struct RoleState {
-    Id compute_lane = none;
-    std::vector<std::uint8_t> kind = {};  // by op: how it is counted
-    Occupancy occupancy = {0, 1};
-    std::vector<Share> shares = {};  // by step
-    Power power = {};
+  struct RoleState : RoleShares {
     Rounds rounds = {};
-
-    /// Adds an op to the share of step `at`.
-    void count(Id op, std::size_t at, Id first_place, std::span<const double> starts,
-               std::span<const double> ends_of_op) {
-      const double *start = starts.data(), *end = ends_of_op.data();
-      const std::size_t n = starts.size();
-      if (kind[op] == other || (kind[op] == communication && compute_lane == none)) return;
-      const double covered = kind[op] == serving ? 0 : occupancy.cover(first_place, start, end, n);
-      if (at >= shares.size()) return;
-      shares[at].covered += covered;
-      if (kind[op] == communication) return;
-      const double seconds = total(start, end, n);
-      shares[at].joules += power.work(first_place, start, end, n, seconds);
-      if (kind[op] == compute) shares[at].busy += seconds;
-    }
   };
   std::vector<RoleState> roles = {};
   std::vector<double> ends = {};             // by step
-  std::vector<std::int64_t> missing = {};    // by step: (rank, op) instances still to come
+  std::vector<std::int64_t> missing = {};    // by step: (place, op) instances still to come
   std::vector<double> counted_in_time = {};  // by step: share of the samples, at ends of rounds
   std::vector<double> done = {};  // by complete leading step: when it and all before it had ended
   std::optional<PeriodFinder> finder = {};
   std::optional<Period> period = {};  // that the latest complete steps proved
   bool may_stop = false;
 
-  void build(const cluster::Cluster& cluster, const costs::Costs& costs) {
+  void build(const cluster::Cluster& cluster, const costs::Costs& costs, const Fold* fold) {
     const program::Program& p = linked.program;
     const auto all = static_cast<std::size_t>(steps.measured());
     std::int64_t instances = 0;
     std::vector<double> sent(static_cast<std::size_t>(p.world_size), 0.0);
-    // 8 MB of gaps in all: hundreds per rank for small world sizes, 32 per rank for 16,384 ranks.
-    const std::size_t capacity = std::clamp<std::size_t>(
-        (std::size_t{1} << 19) / static_cast<std::size_t>(p.world_size), 16, 4096);
     for (Id r = 0; r < p.roles.size(); ++r) {
       const program::Role& role = p.roles[r];
       RoleState& state = roles.emplace_back();
-      state.compute_lane = compute_lane_of(role);
       state.rounds.build(role);
       program::DType dtype = program::DType::f32;
       for (Id o = 0; o < role.ops.size(); ++o) {
@@ -151,22 +76,10 @@ struct MetricsSink::Impl {
         for (std::size_t i = 0; i < role.ranks.size(); ++i)
           sent[role.ranks[i]] += row[row.size() == 1 ? 0 : i] / op.when.every;
       }
-      for (const program::Op& op : role.ops)
-        state.kind.push_back(communicates(op.work)           ? communication
-                             : state.compute_lane == none    ? serving
-                             : op.lane == state.compute_lane ? compute
-                                                             : other);
-      for (Id rank : role.ranks) {
-        const cluster::DeviceKind& kind = cluster.kind_of(costs.rank_to_device()[rank]);
-        state.power.add(kind);
-        power_known = power_known && kind.busy.value > 0;
-      }
-      state.power.squeeze();
-      state.shares.resize(all);
+      power_known = state.build(linked, r, cluster, costs, all, fold) && power_known;
       if (!role.free_running)
-        instances += static_cast<std::int64_t>(role.ops.size() * role.ranks.size());
+        instances += static_cast<std::int64_t>(role.ops.size() * state.places);
       if (state.compute_lane == none) continue;
-      state.occupancy = Occupancy(role.ranks.size(), capacity);
       computing += static_cast<std::int64_t>(role.ranks.size());
       for (Id rank : role.ranks) {
         const cluster::DeviceKind& kind = cluster.kind_of(costs.rank_to_device()[rank]);
@@ -189,7 +102,7 @@ struct MetricsSink::Impl {
     sent_mean = sent_total / static_cast<double>(sent.size());
     const bool numbered = std::none_of(p.roles.begin(), p.roles.end(),
                                        [](const program::Role& r) { return r.free_running; });
-    if (stopping.at_period && numbered) finder.emplace(linked);
+    if (stopping.at_period && numbered) finder.emplace(linked, fold);
   }
 
   void count_in_time(Id role, Id op, int step, Id first_place, std::span<const double> starts) {
@@ -202,7 +115,8 @@ struct MetricsSink::Impl {
       if (op == rounds.last && who.ops[op].when.due(step) &&
           starts[i] - began <= who.round.deadline)
         counted_in_time[static_cast<std::size_t>(step)] +=
-            std::get<program::Kernel>(who.ops[op].work).scale;
+            std::get<program::Kernel>(who.ops[op].work).scale *
+            roles[role].ranks_at(first_place + static_cast<Id>(i));
     }
   }
   /// Over the rounds that end in so many steady steps; 1: there are none.
@@ -280,10 +194,11 @@ struct MetricsSink::Impl {
 
 MetricsSink::MetricsSink(const link::OrderedProgram& linked, const model::ModelSpec& model,
                          const cluster::Cluster& cluster, const costs::Costs& costs,
-                         int samples_per_step, Steps steps, Stopping stopping)
+                         int samples_per_step, Steps steps, Stopping stopping,
+                         const Fold* fold)
     : impl_(std::make_unique<Impl>(Impl{linked, model, samples_per_step, steps, stopping})) {
   assert(steps.steady > 0 && steps.warm_up >= 0);
-  impl_->build(cluster, costs);
+  impl_->build(cluster, costs, fold);
 }
 MetricsSink::~MetricsSink() = default;
 

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "engine/costs/costs.h"
+#include "engine/execution/dry_run/fold.h"
 #include "engine/execution/measure/stopping.h"
 #include "engine/execution/trace/trace.h"
 #include "engine/link/link.h"
@@ -63,10 +64,12 @@ struct Metrics {
 class MetricsSink : public TraceSink {
  public:
   /// `samples_per_step`: the global batch size. `stopping`: when the run may stop; the default
-  /// runs all steps. The references must outlive the sink.
+  /// runs all steps. `fold`: the places of the records are its classes, each of which counts as
+  /// often as it has places, all with equal devices; null: the places are those of the roles. The
+  /// references must outlive the sink.
   MetricsSink(const link::OrderedProgram& linked, const model::ModelSpec& model,
               const cluster::Cluster& cluster, const costs::Costs& costs, int samples_per_step,
-              Steps steps = {}, Stopping stopping = {});
+              Steps steps = {}, Stopping stopping = {}, const Fold* fold = nullptr);
   ~MetricsSink() override;
   void record(Id role, Id op, int step, Id first_place, std::span<const double> starts,
               std::span<const double> ends) override;

@@ -29,12 +29,14 @@ bool only_issues(const link::OrderedProgram& linked, Id r, Id lane) {
 
 }  // namespace
 
-PeriodFinder::PeriodFinder(const link::OrderedProgram& linked)
+PeriodFinder::PeriodFinder(const link::OrderedProgram& linked, const Fold* fold)
     : ends_(longest + ahead), issued_(2), run_(longest + 1, 0), later_(longest + 1, 0) {
   std::size_t size = 0, issuers = 0;
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const program::Role& role = linked.program.roles[r];
     assert(!role.free_running);
+    const std::size_t places =
+        fold != nullptr ? fold->representative[r].size() : role.ranks.size();
     std::vector<Op>& ops = ops_.emplace_back(role.ops.size());
     for (Id lane = 0; lane < role.lanes.size(); ++lane) {
       std::vector<Id> own;
@@ -58,7 +60,7 @@ PeriodFinder::PeriodFinder(const link::OrderedProgram& linked)
       for (const Id o : own) ops[o].weight /= 2 * sum;
       ops[own.back()].weight += 0.5;
       ops[own.back()].closes = issues;
-      first += role.ranks.size();
+      first += places;
     }
     for (Id o = 0; o < role.ops.size(); ++o) {
       oldest_dependence_ = std::max<int>(oldest_dependence_, role.ops[o].shift);

@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/execution/dry_run/fold.h"
 #include "engine/link/link.h"
 
 namespace rehearse::execution {
@@ -32,8 +33,9 @@ struct Period {
 
 class PeriodFinder {
  public:
-  /// The program must have no free-running roles: their steps have numbers of their own.
-  explicit PeriodFinder(const link::OrderedProgram& linked);
+  /// The program must have no free-running roles: their steps have numbers of their own. `fold`:
+  /// the places of the records are its classes; null: those of the roles.
+  explicit PeriodFinder(const link::OrderedProgram& linked, const Fold* fold = nullptr);
 
   /// As TraceSink::record. Steps may overlap, but a run more than `ahead` steps ahead of the
   /// oldest unfinished step ends the search.

@@ -17,8 +17,8 @@ Decision go_on_with_fewer(const Situation& s) {
   const int ranks = std::min(total, s.alive_ranks + filled * largest);
   const int replicas =
       std::min(s.setting.replicas, (ranks - s.setting.servers) / s.setting.ranks_of_replica);
-  if (!s.can_run_with(replicas)) return {.waits = true};
   const bool survivors = s.survivors_know();
+  if (!s.can_run_with(replicas)) return {.waits = true, .survivors = survivors};
   return {.spares = filled,
           .replicas = replicas,
           .survivors = survivors,

@@ -1,14 +1,15 @@
 // Spare: nodes stand by with their processes started. One takes the role of a dead node, with the
 // state of a surviving replica where there is one, else with that of the newest checkpoint. The
-// other processes keep running (warm standby of ByteRobust, arXiv 2509.16293; TorchPass).
+// other processes keep running and keep their state, also while they wait for a node (warm standby
+// of ByteRobust, arXiv 2509.16293; TorchPass).
 #include "engine/goodput/recovery_policy.h"
 
 namespace rehearse::goodput {
 namespace {
 
 Decision recover(const Situation& s) {
-  if (s.empty_slots > s.spares) return {.waits = true};
   const bool survivors = s.survivors_know();
+  if (s.empty_slots > s.spares) return {.waits = true, .survivors = survivors};
   return {.spares = s.empty_slots,
           .replicas = s.setting.replicas,
           .survivors = survivors,

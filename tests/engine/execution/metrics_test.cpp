@@ -258,5 +258,45 @@ TEST(Metrics, ABubbleIsNeverLessThanNothing) {
     EXPECT_GE(rig.metrics({.warm_up = 3, .steady = steady}).bubble_fraction, 0);
 }
 
+TEST(Metrics, OfAFoldAreThoseOfAllRanks) {
+  int folded = 0;
+  for (const auto& [name, strategy] : methods::strategies()) {
+    SCOPED_TRACE(name);
+    const methods::Combines& can = strategy.combines;
+    plan::Plan plan = test::plan_of(name, can.pp ? 2 : 1, 4, can.tp ? 2 : 1, 4);
+    if (can.servers) plan.mesh.servers = 1;
+    cluster::Cluster unlike = powered(plan.mesh.world_size(), true);
+    for (Id node = 0; node < static_cast<Id>(unlike.nodes()); ++node)
+      unlike.set_host(node, {.link = BytesPerSecond(1e10), .bandwidth = BytesPerSecond(1e10)});
+    const test::Rig rig(plan, test::small_model(4), std::move(unlike));
+    if (needs_events(rig.linked)) continue;
+    std::vector<Id> kinds;
+    for (const Id device : rig.costs.rank_to_device())
+      kinds.push_back(rig.cluster.devices()[device].kind);
+    const Fold all_alike = fold(rig.linked, rig.costs, kinds);
+    const Steps steps{.warm_up = 1, .steady = 12};
+    for (const bool stops : {false, true}) {
+      const Stopping stopping{.at_period = stops};
+      const int samples = plan.schedule.global_batch;
+      MetricsSink whole(rig.linked, rig.model, rig.cluster, rig.costs, samples, steps, stopping);
+      MetricsSink part(rig.linked, rig.model, rig.cluster, rig.costs, samples, steps, stopping,
+                       &all_alike);
+      rig.run(whole, steps.begun());
+      dry_run_folded(rig.linked, rig.costs, all_alike, steps.begun(), &part);
+      const Metrics a = whole.finish(), b = part.finish();
+      EXPECT_EQ(a.step_times, b.step_times);
+      EXPECT_EQ(a.steps_run, b.steps_run);
+      for (const auto& [x, y] :
+           {std::pair(a.bubble_fraction, b.bubble_fraction), {a.exposed_comm_s, b.exposed_comm_s},
+            {a.joules_per_step, b.joules_per_step}, {a.in_time, b.in_time}})
+        EXPECT_NEAR(x, y, 1e-9 * std::abs(x));
+    }
+    Id classes = 0;
+    for (const auto& one : all_alike.representative) classes += static_cast<Id>(one.size());
+    folded += classes < kinds.size() ? 1 : 0;
+  }
+  EXPECT_GT(folded, 20);
+}
+
 }  // namespace
 }  // namespace rehearse::execution

@@ -135,6 +135,28 @@ TEST(Walk, ASpareTakesOverFromSurvivors) {
   EXPECT_EQ(lost(sharded, Loss::restart), 22 * second);
 }
 
+TEST(Walk, SurvivorsKeepTheStateWhileTheyWait) {
+  Setting s = small();  // no node stands by
+  const std::vector<Incident> one{death(252 * second, 1, 1000 * second)};
+  Outcome o = run(s, RecoveryPolicy::spare, one);
+  EXPECT_EQ(o.lost_steps, 0);
+  EXPECT_EQ(o.reads, 0);
+  EXPECT_EQ(lost(o, Loss::rework), 2 * second) << "the step in flight";
+  EXPECT_EQ(lost(o, Loss::waiting), (1000 - 20) * second);
+  EXPECT_EQ(lost(o, Loss::restart), 18 * second);
+  EXPECT_EQ(total(o), o.duration);
+  // The others are struck while they wait: nobody has the state any more.
+  std::vector<Incident> all = one;
+  for (Id slot : {0, 2, 3}) all.push_back(stop(300 * second, slot));
+  o = run(s, RecoveryPolicy::spare, all);
+  EXPECT_EQ(o.lost_steps, 4);
+  EXPECT_EQ(o.reads, 1);
+  // Below its minimum a run that shrinks waits too.
+  s.min_ranks = 4;
+  EXPECT_EQ(run(s, RecoveryPolicy::shrink, one).lost_steps, 0);
+  EXPECT_EQ(run(s, RecoveryPolicy::restart, one).lost_steps, 4) << "all processes end";
+}
+
 TEST(Walk, ShrinkGoesOnWithFewerUntilTheNextFailure) {
   const std::vector<Incident> one{death(252 * second, 1, 2000 * second)};
   const Outcome o = run(small(), RecoveryPolicy::shrink, one);
