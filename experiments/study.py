@@ -157,6 +157,16 @@ def sampled(value):
     return [sampled(v) for v in value] if isinstance(value, list) else value
 
 
+def trained(path, inputs, options, names):
+    """The JSON that a study wrote earlier, for what it trained. Exits if that had other inputs, or the options `names` were others."""
+    kept = json.loads(path.read_text())
+    now = {"inputs": inputs} | {name: getattr(options, name) for name in names}
+    for name, value in now.items():
+        if kept[name] != value:
+            sys.exit(f"--trained {path}: its {name} are {kept[name]}, now they are {value}; train again (without --trained)")
+    return sampled({name: value for name, value in kept.items() if name != "inputs"})
+
+
 def write(folder, files):
     """Writes {name: text or bytes} to the folder, each under another name and then renamed, so a reader never sees half a file."""
     folder.mkdir(parents=True, exist_ok=True)

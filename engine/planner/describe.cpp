@@ -219,6 +219,7 @@ class Describer {
     };
     std::map<std::string, Best> values;
     for (Id i = 0; i < search_.scored.size(); ++i) {
+      if (!allows_sums(job_, plan(i))) continue;
       Best& best = values[value(plan(i))];
       const Scored& s = of(i);
       if (s.state == State::scored && s.seconds < best.seconds)

@@ -10,7 +10,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/methods/strategy.h"
-#include "engine/planner/exchange/sparsity.h"
+#include "engine/planner/exchange/sparse_candidates.h"
 #include "engine/planner/memory/needs.h"
 #include "engine/planner/placement/placed_candidates.h"
 #include "engine/planner/search/candidates.h"
@@ -22,15 +22,9 @@ namespace {
 /// The largest number of finalists of one mesh. Finalists of several meshes are needed, because the
 /// dry run ignores contention between channels, which differs most from mesh to mesh.
 constexpr int most_of_a_mesh = 5;
-/// The largest world size for which plans are placed, and the search is wide at once, because both
-/// take too long with more.
-constexpr std::size_t most_placed = 128;
 /// Limits of `widen`: additional dry runs, simulations, and (rank, op) pairs of simulated plans.
-constexpr int most_dry_runs_more = 1500, most_simulations_more = 32;
+constexpr int most_dry_runs_more = 1500, most_simulations_more = 32, most_kinds_more = 40;
 constexpr std::size_t most_instances_more = 3'000'000;
-/// Number of plans tried with sparse exchanges, with up to most_placed ranks and with more.
-constexpr int most_sparse = 64, most_sparse_of_many = 8;
-
 /// Budget of each search for a plan that fits without one of the keys that the job states.
 constexpr int most_tried_without_a_key = 64;
 
@@ -70,10 +64,12 @@ class Planner {
       add_placed_candidates(job_, profile_, scorer_);
     if (methods::planned(job_.plan.method) &&
         job_.plan.exchange.sparse.reduction != plan::Reduction::dense)
-      sparsify();
+      add_sparse_candidates(job_, profile_, options_, scorer_, enumerated_);
     choose_finalists();
     rescore();
-    if (search_.rescored) widen();
+    if (search_.rescored)
+      for (const auto by : {ContentionGuess::By::its_class, ContentionGuess::By::its_kind})
+        widen(by, by == ContentionGuess::By::its_class ? most_simulations_more : most_kinds_more);
     if (search_.finalists.empty()) return false;
     rank();
     prefer_plainer();
@@ -145,56 +141,10 @@ class Planner {
     if (options_.progress && total > 0) options_.progress(total, total);
   }
 
-  /// Adds candidates with sparse gradients: existing plans with each layer's fastest exchange.
-  /// Tries plans in the order of their compute bound, until this bound exceeds the finalists'
-  /// times.
-  void sparsify() {
-    std::vector<std::pair<double, Id>> order;
-    for (Id i = 0; i < search_.scored.size(); ++i) {
-      const plan::Plan& p = plan(i);
-      // Sparse exchanges use each layer as a bucket: one bucket size is enough.
-      const bool again = search_.candidates.bucket_sizes > 1 && i < enumerated_ &&
-                         p.exchange.bucket_bytes() != plan::default_bucket.value;
-      // ZeRO-3 gathers whole weights, so it does not combine with sparse gradients.
-      if (again || p.mesh.dp == 1 || p.exchange.sharding.zero > 2 ||
-          at(i).state == Scored::State::too_large || at(i).state == Scored::State::refused)
-        continue;
-      plan::Plan sparse = p;
-      sparse.exchange.sparse.layers.resize(job_.model.segments.size());  // excludes network_seconds
-      order.emplace_back(scorer_.bounds.seconds(sparse), i);
-    }
-    std::sort(order.begin(), order.end());
-    int left =
-        job_.plan.placement.rank_to_device.size() > most_placed ? most_sparse_of_many : most_sparse;
-    if (options_.budget > 0) left = std::min(left, options_.budget - search_.dry_run);
-    std::vector<double> best;  // seconds of the candidates that may be chosen, sorted
-    if (!must_be_sparse(job_))
-      for (const Id i : scorer_.scored_in_order()) best.push_back(at(i).seconds);
-    const auto kept = static_cast<std::size_t>(std::max(1, options_.finalists));
-    for (const auto& [bound, i] : order) {
-      if (left <= 0 || (best.size() >= kept && bound > best[kept - 1])) break;
-      plan::Plan sparse = plan(i);
-      sparse.method = job_.plan.method;
-      sparse.exchange.sparse.layers = choose_exchanges(sparse, job_.model, job_.cluster, profile_);
-      if (std::all_of(sparse.exchange.sparse.layers.begin(), sparse.exchange.sparse.layers.end(),
-                      [](const auto& x) { return x.reduction == plan::Reduction::dense; }))
-        continue;
-      --left;
-      auto ready = unless_refused([&] { return methods::prepare(std::move(sparse), job_.model); });
-      if (!ready) continue;  // sparse gradients do not combine with this plan
-      scorer_.add(*std::move(ready));
-      if (const Scored& s = search_.scored.back(); s.state == Scored::State::scored)
-        best.insert(std::upper_bound(best.begin(), best.end(), s.seconds), s.seconds);
-    }
-  }
-
   /// Links the fastest candidates in full until there are enough finalists.
   void choose_finalists() {
     std::vector<Id> order = scorer_.scored_in_order();
-    if (must_be_sparse(job_))
-      std::erase_if(order, [&](Id i) {
-        return plan(i).mesh.dp > 1 && plan(i).exchange.sparse.layers.empty();
-      });
+    std::erase_if(order, [&](Id i) { return !allows_sums(job_, plan(i)); });
     const auto wanted = static_cast<std::size_t>(std::max(1, options_.finalists));
     std::map<std::string, int> of_mesh;
     for (const bool any : {false, true})  // at most most_of_a_mesh of each mesh, then any
@@ -261,22 +211,21 @@ class Planner {
   /// A candidate that was not simulated may be faster than the finalists if it suffers less from
   /// contention. Takes the one with the smallest guess (contention_guess.h): dry-runs it if only
   /// its bound is known, else simulates it. Ends when no guess is smaller than the best time.
-  void widen() {
+  void widen(ContentionGuess::By by, int simulations) {
     using Promise = std::pair<double, Id>;
     std::priority_queue<Promise, std::vector<Promise>, std::greater<>> queue;
     const auto promise = [&](Id i) {
-      return scorer_.is_scored(i) ? scorer_.guess.of_dry_run(plan(i), at(i).seconds)
-                                  : scorer_.guess.of_bound(plan(i), at(i).bound);
+      return scorer_.is_scored(i) ? scorer_.guess.of_dry_run(plan(i), at(i).seconds, by)
+                                  : scorer_.guess.of_bound(plan(i), at(i).bound, by);
     };
     const auto open = [&](Id i) {
-      return !at(i).finalist && !(must_be_sparse(job_) && plan(i).exchange.sparse.layers.empty()) &&
+      return !at(i).finalist && allows_sums(job_, plan(i)) &&
              (scorer_.is_scored(i) || at(i).state == Scored::State::pruned);
     };
     double best = least_rescored();
     for (Id i = 0; i < search_.scored.size(); ++i)
       if (open(i) && promise(i) < best) queue.emplace(promise(i), i);
-    int dry_runs = most_dry_runs_more, simulations = most_simulations_more;
-    std::size_t instances = most_instances_more;
+    int dry_runs = most_dry_runs_more;
     while (!queue.empty() && simulations > 0) {
       const auto [promised, i] = queue.top();
       queue.pop();
@@ -291,8 +240,8 @@ class Planner {
           scorer_.score(i);
           if (scorer_.is_scored(i)) queue.emplace(promise(i), i);
         }
-      } else if (scorer_.links(i) && at(i).instances <= instances) {
-        instances -= at(i).instances;
+      } else if (scorer_.links(i) && at(i).instances <= instances_left_) {
+        instances_left_ -= at(i).instances;
         --simulations;
         if (!scorer_.simulate(i)) continue;
         admit(i);
@@ -324,6 +273,7 @@ class Planner {
   Scorer scorer_;
   Search& search_ = scorer_.search;
   bool may_offload_;
+  std::size_t instances_left_ = most_instances_more;
   Id enumerated_;  // number of enumerated candidates; later ones were placed or made sparse
   using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the better bound
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> queue_ = {};

@@ -6,7 +6,7 @@
 //          | lower bounds of memory and time (bounds.h); drops what does not fit
 //     evaluator.h    compile and dry-run, smallest bound first; prunes by the finalists' times
 //          | adds the best plan of each mesh with placed ranks (placement.h)
-//          | adds plans with sparse exchanges, for planned methods only (sparsity.h)
+//          | adds plans with sparse exchanges, for planned methods only (sparse_candidates.h)
 //     finalists      link in full: race check, memory plan
 //          | PlannerOptions::rescore, e.g. a simulation with contention
 //          | simulates more candidates that could be faster (contention_guess.h)

@@ -124,15 +124,19 @@ def main():
     parser.add_argument("--steps", type=int, default=300, help="steps of each training run")
     parser.add_argument("--fidelity", choices=("analytic", "fluid", "chunk"), default="fluid", help="fidelity of the simulation")
     parser.add_argument("--tokens", help="prepared text with a vocabulary of at most 512; default: the text of the demo")
+    parser.add_argument(
+        "--trained", type=pathlib.Path, metavar="JSON", help="simulate again, and take what was trained from this earlier result"
+    )
     options = parser.parse_args()
-    if options.tokens is None:
+    kept = study.trained(options.trained, learning.inputs(), options, ("seeds", "steps")) if options.trained else None
+    if options.tokens is None and not kept:
         options.tokens = learning.TOKENS
         learning.prepare_text()
-    dense = learning.dense(options)
+    dense = None if kept else learning.dense(options)
     found = {
         "time": {name: timing.reading(*one, options) for name, one in timing.READINGS.items()},
-        "loss": learning.ablation(options, dense),
-        "feedback": learning.forms(options, dense),
+        "loss": kept["loss"] if kept else learning.ablation(options, dense),
+        "feedback": kept["feedback"] if kept else learning.forms(options, dense),
     }
     printed_values = {"hours": printed.HOURS, "loss": printed.LOSS, "diverged": printed.DIVERGED}
     result = {

@@ -86,11 +86,15 @@ def main():
     parser.add_argument("--fidelity", choices=("analytic", "fluid", "chunk"), default="fluid", help="fidelity of the simulation")
     parser.add_argument("--clocks", nargs="+", choices=curves.CLOCKS, default=list(curves.CLOCKS), help="jobs of Table 2")
     parser.add_argument("--tokens", help="prepared text with a vocabulary of at most 512; default: the text of the demo")
+    parser.add_argument(
+        "--trained", type=pathlib.Path, metavar="JSON", help="simulate again, and take what was trained from this earlier result"
+    )
     options = parser.parse_args()
-    if options.tokens is None:
+    kept = study.trained(options.trained, curves.inputs(), options, ("seeds", "steps", "every")) if options.trained else None
+    if options.tokens is None and not kept:
         options.tokens = curves.learning.TOKENS
         curves.learning.prepare_text()
-    trained = curves.compared([curves.curve_of(variant, options) for variant in curves.TRAINED])
+    trained = kept["curves"] if kept else curves.compared([curves.curve_of(variant, options) for variant in curves.TRAINED])
     target = curves.target_of(trained)
     clocks = {name: curves.clock_of(curves.CLOCKS[name], trained, target, options) for name in options.clocks}
     found = {"curves": trained, "target": target, "clocks": clocks}

@@ -150,6 +150,16 @@ class Expected(unittest.TestCase):
                 now = study.rehearse("simulate", curves.CLOCKS[name], *how)["step_time_s"]["values"]
                 self.assertEqual(list(differences(now, claims.named(rows)["zero2"]["step_time_s"]["values"][:1])), [])
 
+    def test_steps_of_the_adaptive_method_are_those_of_figure_2(self):
+        """These are planned and simulated again there."""
+        figure2 = json.loads((study.ROOT / "experiments/figure2/expected/figure2.json").read_text())["time"]
+        for name, rows in self.found["clocks"].items():
+            for variant, reading in ((curves.DENSE_SUMS, name), (curves.SPARSE, f"{name}, every layer sparse")):
+                with self.subTest(clock=name, variant=variant):
+                    full = figure2[reading]["rows"][0]
+                    row = claims.named(rows)[variant]
+                    self.assertEqual((row["step_time_s"], row["mesh"]), (full["step_time_s"], full["mesh"]))
+
     def test_the_report_is_made_of_the_numbers(self):
         found = study.sampled({part: self.found[part] for part in ("curves", "target", "clocks")})
         options = argparse.Namespace(**{k: self.found[k] for k in ("seeds", "steps", "every", "fidelity")})

@@ -238,6 +238,7 @@ train = { seq_len = 128, global_batch = 128 }
         self.assertEqual(idle("method.recompute=true", "method.recompute_unit=layer"), [])
         self.assertEqual(idle("method.name=megatron", "method.tp=2", "method.sequence_parallel=true"), [])
         self.assertEqual(idle("method.name=1f1b", "method.pp=2", "method.partition=layers"), [])
+        self.assertEqual(idle("method.name=adaptive", "method.reduction=dense"), [])
         # The planner chooses densities.
         chosen = idle("method.name=adaptive", "method.density=0.01", "method.s_min=0.5")
         self.assertEqual(chosen, ["method.density: 0.01 has no effect where s_min and s_max bound the density that is chosen"])

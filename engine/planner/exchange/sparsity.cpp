@@ -300,10 +300,6 @@ class Prices {
       {};
 };
 
-plan::LayerExchange fastest(Prices& prices, Id segment, double density) {
-  return prices.all(segment, density).front().exchange;
-}
-
 }  // namespace
 
 std::vector<ExchangeSeconds> exchanges_of(const plan::Plan& plan, const model::ModelSpec& model,
@@ -313,15 +309,14 @@ std::vector<ExchangeSeconds> exchanges_of(const plan::Plan& plan, const model::M
   return Prices(plan, model, cluster, profile).all(segment, density);
 }
 
-std::vector<plan::LayerExchange> choose_exchanges(const plan::Plan& plan,
-                                                  const model::ModelSpec& model,
-                                                  const cluster::Cluster& cluster,
-                                                  const costs::Profile* profile) {
+std::vector<ExchangeSeconds> fastest_exchanges(const plan::Plan& plan, const model::ModelSpec& model,
+                                               const cluster::Cluster& cluster,
+                                               const costs::Profile* profile) {
   const std::vector<double> density = densities(plan, model, profile);
-  std::vector<plan::LayerExchange> out(model.segments.size());
+  std::vector<ExchangeSeconds> out(model.segments.size());
   if (plan.mesh.dp == 1) return out;
   Prices prices(plan, model, cluster, profile);
-  for (Id s = 0; s < out.size(); ++s) out[s] = fastest(prices, s, density[s]);
+  for (Id s = 0; s < out.size(); ++s) out[s] = prices.all(s, density[s]).front();
   return out;
 }
 

@@ -1,10 +1,12 @@
 #include "engine/planner/placement/placed_candidates.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,9 +19,9 @@ namespace {
 
 /// Number of meshes whose best plan is placed.
 constexpr std::size_t meshes_placed = 8;
-/// On unlike devices: of a pipeline, how many candidates are placed; and how many of all these are
-/// dry-run.
-constexpr std::size_t variants_placed = 6, pipelines_placed = 24;
+/// On unlike devices: with how many numbers of micro-batches a pipeline is placed, and how many of
+/// all these placements are dry-run.
+constexpr std::size_t variants_placed = 8, pipelines_placed = 24;
 
 class Placing {
  public:
@@ -27,19 +29,22 @@ class Placing {
       : job_(job), profile_(profile), scorer_(scorer) {}
 
   void run() {
-    const std::vector<Id> pipelines = unlike_devices() ? promising_pipelines() : std::vector<Id>();
+    const std::vector<Family> pipelines =
+        unlike_devices() ? promising_pipelines() : std::vector<Family>();
     std::set<std::string> meshes;
     for (const Id i : scorer_.scored_in_order()) {
       if (meshes.size() == meshes_placed) break;
       if (!meshes.insert(mesh_text(scorer_.plan(i))).second) continue;
       if (const auto found = placement_of(i)) add(i, *found);
     }
-    std::vector<std::pair<Placement, Id>> placed;
-    for (const Id i : pipelines)
-      if (auto found = placement_of(i)) placed.emplace_back(*std::move(found), i);
+    std::vector<std::pair<Placement, const Family*>> placed;
+    for (const Family& family : pipelines)
+      if (auto found = placement_of(family.begin()->second))
+        placed.emplace_back(*std::move(found), &family);
     std::ranges::stable_sort(placed, {}, [](const auto& one) { return one.first.seconds; });
     if (placed.size() > pipelines_placed) placed.resize(pipelines_placed);
-    for (const auto& [found, i] : placed) add(i, found);
+    for (const auto& [found, family] : placed)
+      for (const auto& [variant, i] : *family) add(i, found);
   }
 
  private:
@@ -50,26 +55,34 @@ class Placing {
            std::ranges::any_of(used, [&](Id device) { return kind(device) != kind(used.front()); });
   }
 
-  /// Of each mesh with a pipeline, interleaved or not, the candidates with the least bounds, each
-  /// with another number of micro-batches, or with states divided (ZeRO) or whole.
-  std::vector<Id> promising_pipelines() const {
-    using Variants = std::map<std::pair<int, bool>, Id>;
-    std::map<std::pair<std::string, bool>, Variants> pipelines;
+  /// Pipelines of one mesh, order of axes and number of micro-batches, interleaved or not, which
+  /// one placement suits: by method, and with states divided (ZeRO) or whole, the candidate with the least bound.
+  using Family = std::map<std::pair<std::string, bool>, Id>;
+
+  double least_bound(const Family& family) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [variant, i] : family) least = std::min(least, scorer_.at(i).bound);
+    return least;
+  }
+
+  /// Of each mesh and order with a pipeline, interleaved or not, those with the least bounds.
+  std::vector<Family> promising_pipelines() const {
+    std::map<std::tuple<std::string, std::string, bool>, std::map<int, Family>> pipelines;
     for (Id i = 0; i < scorer_.search.scored.size(); ++i) {
       const plan::Plan& p = scorer_.plan(i);
       const Scored::State state = scorer_.at(i).state;
       if (p.mesh.pp == 1 || state == Scored::State::refused || state == Scored::State::too_large)
         continue;
-      Variants& variants = pipelines[{mesh_text(p), p.schedule.virtual_stages > 1}];
-      const auto [it, first] =
-          variants.try_emplace({p.schedule.micro_batches, p.exchange.sharding.zero > 0}, i);
+      Family& family = pipelines[{mesh_text(p), p.mesh.order, p.schedule.virtual_stages > 1}]
+                                [p.schedule.micro_batches];
+      const auto [it, first] = family.try_emplace({p.method, p.exchange.sharding.zero > 0}, i);
       if (!first && scorer_.at(i).bound < scorer_.at(it->second).bound) it->second = i;
     }
-    std::vector<Id> out;
-    for (const auto& [pipeline, variants] : pipelines) {
-      std::vector<Id> best;
-      for (const auto& [variant, i] : variants) best.push_back(i);
-      std::ranges::stable_sort(best, {}, [&](Id i) { return scorer_.at(i).bound; });
+    std::vector<Family> out;
+    for (const auto& [pipeline, families] : pipelines) {
+      std::vector<Family> best;
+      for (const auto& [micro_batches, family] : families) best.push_back(family);
+      std::ranges::stable_sort(best, {}, [&](const Family& f) { return least_bound(f); });
       if (best.size() > variants_placed) best.resize(variants_placed);
       out.insert(out.end(), best.begin(), best.end());
     }

@@ -7,6 +7,10 @@
 
 namespace rehearse::planner {
 
+/// The largest world size for which plans are placed, and the search is wide at once, because both
+/// take too long with more.
+constexpr std::size_t most_placed = 128;
+
 /// Adds one candidate for the best plan of each of eight meshes. On unlike devices, a placed
 /// pipeline may be far faster than the same pipeline in order, which its bound may have excluded.
 /// So there, also adds the pipelines with the best estimates.

@@ -332,4 +332,9 @@ bool must_be_sparse(const job::Job& job) {
                                                   plan::Reduction::dense) != plan::Reduction::dense;
 }
 
+bool allows_sums(const job::Job& job, const plan::Plan& candidate) {
+  return !must_be_sparse(job) || candidate.mesh.dp == 1 ||
+         !candidate.exchange.sparse.layers.empty();
+}
+
 }  // namespace rehearse::planner

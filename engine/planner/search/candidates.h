@@ -30,6 +30,9 @@ std::optional<plan::Plan> on_host(const job::Job& job, const plan::Plan& candida
 
 /// Whether the job has a planned method and states a sparse or two-level reduction for every layer.
 bool must_be_sparse(const job::Job& job);
+/// Whether the job allows the candidate's sums: with several replicas, sparse ones if it must be
+/// sparse. Other candidates are dry-run too, as bases of sparse ones and for the warm-up.
+bool allows_sums(const job::Job& job, const plan::Plan& candidate);
 
 /// The keys of [method] that the job's file states and the search therefore keeps.
 std::vector<std::string> stated_choices(const job::Job& job);

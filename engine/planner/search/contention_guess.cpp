@@ -5,8 +5,9 @@
 #include "engine/planner/planner.h"
 
 namespace rehearse::planner {
+namespace {
 
-std::string ContentionGuess::class_of(const plan::Plan& plan) {
+std::string class_of(const plan::Plan& plan) {
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", plan.mesh.pp, plan.mesh.dp,
                      plan.mesh.tp, plan.mesh.order, schedule_text(plan),
                      plan.exchange.sharding.zero, plan.exchange.sharding.keep_gathered,
@@ -15,29 +16,38 @@ std::string ContentionGuess::class_of(const plan::Plan& plan) {
                      plan.exchange.sharding.reshard_group, plan.exchange.sparse.layers.empty());
 }
 
-ContentionGuess::Ratios ContentionGuess::known(const plan::Plan& plan) const {
-  const auto it = classes_.find(class_of(plan));
-  return it == classes_.end() ? Ratios{} : it->second;
+std::string kind_of(const plan::Plan& plan) {
+  return fmt::format(
+      "{} {} {} {} {}", class_of(plan), plan.schedule.micro_batches,
+      plan.exchange.bucket_bytes(), plan.schedule.shares.empty(),
+      std::ranges::is_sorted(plan.placement.rank_to_device));
 }
 
-double ContentionGuess::of_bound(const plan::Plan& plan, double bound) const {
-  const Ratios ratios = known(plan);
-  return bound * (ratios.dry_run == 0 ? 1 : ratios.dry_run) *
-         (ratios.simulation == 0 ? 1 : ratios.simulation);
+void learn(std::map<std::string, double>& ratios, const std::string& of, double ratio) {
+  const auto [it, fresh] = ratios.try_emplace(of, ratio);
+  it->second = std::min(it->second, ratio);
 }
-double ContentionGuess::of_dry_run(const plan::Plan& plan, double seconds) const {
-  const Ratios ratios = known(plan);
-  return seconds * (ratios.simulation == 0 ? 1 : ratios.simulation);
+
+double known(const std::map<std::string, double>& ratios, const std::string& of) {
+  const auto it = ratios.find(of);
+  return it == ratios.end() ? 1 : it->second;
+}
+
+}  // namespace
+
+double ContentionGuess::of_bound(const plan::Plan& plan, double bound, By by) const {
+  return of_dry_run(plan, bound * known(dry_run_, class_of(plan)), by);
+}
+double ContentionGuess::of_dry_run(const plan::Plan& plan, double seconds, By by) const {
+  return seconds * known(simulation_, by == By::its_kind ? kind_of(plan) : class_of(plan));
 }
 void ContentionGuess::learn_dry_run(const plan::Plan& plan, double bound, double seconds) {
-  if (bound <= 0) return;
-  Ratios& ratios = classes_[class_of(plan)];
-  ratios.learn(ratios.dry_run, seconds / bound);
+  if (bound > 0) learn(dry_run_, class_of(plan), seconds / bound);
 }
 void ContentionGuess::learn_simulation(const plan::Plan& plan, double dry_run, double seconds) {
   if (dry_run <= 0) return;
-  Ratios& ratios = classes_[class_of(plan)];
-  ratios.learn(ratios.simulation, seconds / dry_run);
+  for (const std::string& of : {class_of(plan), kind_of(plan)})
+    learn(simulation_, of, seconds / dry_run);
 }
 
 }  // namespace rehearse::planner

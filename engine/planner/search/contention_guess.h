@@ -18,22 +18,22 @@ namespace rehearse::planner {
 
 class ContentionGuess {
  public:
+  /// By which candidates the ratio simulation / dry run of a candidate is guessed: by those of its
+  /// class, or only by those of them that also have the same micro-batches and buckets, and both or
+  /// neither unequal shares and devices out of order.
+  enum class By : std::uint8_t { its_class, its_kind };
+
   /// Seconds of the simulation if the candidate's ratios are the smallest that its class had so far
   /// (1 if nothing is known). `bound`: its lower bound; `seconds`: its dry run.
-  double of_bound(const plan::Plan& plan, double bound) const;
-  double of_dry_run(const plan::Plan& plan, double seconds) const;
+  double of_bound(const plan::Plan& plan, double bound, By by) const;
+  double of_dry_run(const plan::Plan& plan, double seconds, By by) const;
   void learn_dry_run(const plan::Plan& plan, double bound, double seconds);
   void learn_simulation(const plan::Plan& plan, double dry_run, double seconds);
 
  private:
-  struct Ratios {
-    /// Smallest dry run / bound and simulation / dry run of the class; 0: none seen.
-    double dry_run = 0, simulation = 0;
-    void learn(double& ratio, double seen) { ratio = ratio == 0 ? seen : std::min(ratio, seen); }
-  };
-  static std::string class_of(const plan::Plan& plan);
-  Ratios known(const plan::Plan& plan) const;
-  std::map<std::string, Ratios> classes_ = {};
+  /// Smallest ratios seen; a class of which none was seen has no entry.
+  using Ratios = std::map<std::string, double>;
+  Ratios dry_run_ = {}, simulation_ = {};
 };
 
 }  // namespace rehearse::planner

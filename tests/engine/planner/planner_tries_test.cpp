@@ -16,6 +16,7 @@
 #include "engine/methods/strategy.h"
 #include "engine/planner/memory/needs.h"
 #include "engine/planner/planner.h"
+#include "engine/planner/search/evaluator.h"
 #include "tests/engine/planner/planner_job.h"
 #include "tests/message_of.h"
 
@@ -149,6 +150,22 @@ TEST(PlannerTries, KeepsSharesAndChunksThatTheJobStates) {
       decide(job_of("gpt2-124m", "dgx1", "train.global_batch = 64\nmethod.virtual_stages = 2"),
              nullptr, {});
   EXPECT_EQ(chunks.plan.schedule.virtual_stages, 2) << summary_of(chunks.plan);
+}
+
+TEST(Planner, TriesOtherKindsThanThoseThatSufferFromContention) {
+  // Simulations say that plans with one micro-batch take twice as long as their dry runs, and that
+  // others take as long. All plans are of one class.
+  const job::Job job = job_of("bert-paper-110m", "paper",
+                              "method.pp = 1\nmethod.tp = 1\nmethod.zero = 0\n"
+                              "train.global_batch = 64\ncluster.world_size = 8");
+  PlannerOptions options;
+  options.finalists = 2;
+  Evaluator evaluator(job.model, job.cluster, nullptr);
+  options.rescore = [&](const plan::Plan& plan) {
+    return (plan.schedule.micro_batches == 1 ? 2 : 1) * evaluator.seconds(plan);
+  };
+  ASSERT_EQ(decide(job, nullptr, {}).plan.schedule.micro_batches, 1);
+  EXPECT_GT(decide(job, nullptr, options).plan.schedule.micro_batches, 1);
 }
 
 }  // namespace

@@ -128,14 +128,14 @@ TEST(Exchanges, NodesReduceInsideWhereTheNetworkBetweenIsSlow) {
   const model::ModelSpec model = model_of(2, 512);
   const plan::Plan plan = ready({.mesh = {.dp = 8}}, model);
   const cluster::Cluster slow = two_tier(2, 4, 100e9, 1e9), even = two_tier(1, 8, 100e9, 1e9);
-  const auto chosen = choose_exchanges(plan, model, slow, nullptr);
+  const auto chosen = fastest_exchanges(plan, model, slow, nullptr);
   ASSERT_EQ(chosen.size(), model.segments.size());
-  EXPECT_EQ(chosen[1].reduction, plan::Reduction::two_level);
-  EXPECT_NEAR(chosen[1].density, 0.175, 1e-12);  // no variances: 1 - 0.825
+  EXPECT_EQ(chosen[1].exchange.reduction, plan::Reduction::two_level);
+  EXPECT_NEAR(chosen[1].exchange.density, 0.175, 1e-12);  // no variances: 1 - 0.825
   // 17.5% kept: a bitmap (n / 8 bytes) is smaller than two bytes for each kept entry (0.35 n).
-  EXPECT_EQ(chosen[1].coding, program::Coding::bitmap);
-  for (const plan::LayerExchange& one : choose_exchanges(plan, model, even, nullptr))
-    EXPECT_NE(one.reduction, plan::Reduction::two_level);
+  EXPECT_EQ(chosen[1].exchange.coding, program::Coding::bitmap);
+  for (const ExchangeSeconds& one : fastest_exchanges(plan, model, even, nullptr))
+    EXPECT_NE(one.exchange.reduction, plan::Reduction::two_level);
 }
 
 TEST(Exchanges, FollowTheProfilesVariances) {
@@ -149,13 +149,13 @@ TEST(Exchanges, FollowTheProfilesVariances) {
                                  .total = 1000.0 - s,
                                  .per_element = static_cast<double>(s)});
   const cluster::Cluster cluster = test::star(4, BytesPerSecond(1e9), Seconds(1e-6));
-  const auto chosen = choose_exchanges(plan, model, cluster, &profile);
-  EXPECT_NEAR(chosen.front().density, 0.05, 1e-12);  // the smallest variance per element
-  EXPECT_NEAR(chosen.back().density, 0.3, 1e-12);
+  const auto chosen = fastest_exchanges(plan, model, cluster, &profile);
+  EXPECT_NEAR(chosen.front().exchange.density, 0.05, 1e-12);  // the smallest variance per element
+  EXPECT_NEAR(chosen.back().exchange.density, 0.3, 1e-12);
   for (std::size_t i = 1; i < chosen.size(); ++i)
-    EXPECT_GT(chosen[i].density, chosen[i - 1].density);
+    EXPECT_GT(chosen[i].exchange.density, chosen[i - 1].exchange.density);
   profile.variances.pop_back();
-  EXPECT_THROW(choose_exchanges(plan, model, cluster, &profile), InputError);
+  EXPECT_THROW(fastest_exchanges(plan, model, cluster, &profile), InputError);
 }
 
 TEST(Exchanges, ThePlanMayLeaveNoChoice) {
@@ -168,7 +168,7 @@ TEST(Exchanges, ThePlanMayLeaveNoChoice) {
   plan.exchange.sparse.reduction = plan::Reduction::dense;
   EXPECT_EQ(exchanges_of(plan, model, cluster, nullptr, 1, 0.1).size(), 1U);
   plan.exchange.sparse.reduction = plan::Reduction::two_level;
-  EXPECT_EQ(choose_exchanges(plan, model, cluster, nullptr)[1].reduction,
+  EXPECT_EQ(fastest_exchanges(plan, model, cluster, nullptr)[1].exchange.reduction,
             plan::Reduction::two_level);
 }
 
