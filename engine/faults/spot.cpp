@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "engine/base/errors.h"
@@ -74,6 +75,22 @@ void begin_with(const std::set<Id>& absent, Trace& trace) {
 }
 
 }  // namespace
+
+std::vector<double> spot_seconds(const Trace& trace, int nodes, Seconds duration) {
+  std::vector<double> there(static_cast<std::size_t>(nodes), 0.0);
+  std::vector<std::optional<double>> since(there.size(), 0.0);
+  const auto leave = [&](Id node, double at) {
+    if (since[node]) there[node] += at - *since[node];
+    since[node].reset();
+  };
+  for (const Event& e : trace.events) {
+    if (e.cause != cause || e.node >= there.size() || !e.at || *e.at >= duration) continue;
+    if (e.kind == Kind::node_dies) leave(e.node, e.at->value);
+    if (e.kind == Kind::node_returns && !since[e.node]) since[e.node] = e.at->value;
+  }
+  for (Id node = 0; node < there.size(); ++node) leave(node, duration.value);
+  return there;
+}
 
 Trace parse_bamboo(const std::string& text, const std::string& file, int nodes) {
   const bool header = !begins_with_number(text);

@@ -2,6 +2,7 @@
 // away is a node that dies, one that comes is a node that returns.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "engine/faults/event.h"
 
@@ -19,5 +20,9 @@ Trace parse_bamboo(const std::string& text, const std::string& file, int nodes);
 /// go first. Throws InputError.
 Trace load_skypilot(const std::string& path, int nodes);
 Trace parse_skypilot(const std::string& text, const std::string& file, int nodes);
+
+/// By node: for how many of the first `duration` seconds its spot instance is there. Other deaths of
+/// nodes do not count: such nodes stay rented.
+std::vector<double> spot_seconds(const Trace& trace, int nodes, Seconds duration);
 
 }  // namespace rehearse::faults

@@ -10,7 +10,9 @@
 #include "engine/base/errors.h"
 #include "engine/base/names.h"
 #include "engine/base/numbers/numbers.h"
+#include "engine/cluster/price.h"
 #include "engine/faults/draw.h"
+#include "engine/faults/spot.h"
 #include "engine/goodput/theory.h"
 #include "engine/link/link.h"
 #include "engine/methods/strategy.h"
@@ -106,6 +108,7 @@ LongRuns::LongRuns(const job::Job& job, const LongRunOptions& options)
     elsewhere_ += incidents.elsewhere;
     incidents_.push_back(std::move(incidents.all));
   }
+  paid_ = paid_part();
 }
 
 /// How many times as long steps take under a slow or lossy link: predicted as the step time is,
@@ -275,6 +278,20 @@ void LongRuns::note_what_the_trace_lacks(LongRun& out) const {
         trace.cluster, job_.cluster.name()));
 }
 
+/// Of the rent of all nodes, where a trace says when spot instances are there.
+double LongRuns::paid_part() const {
+  if (!failures_.seeds.empty() || !step_.rent.known()) return 1;
+  std::map<Id, std::vector<Id>> devices;  // by node
+  for (const Id device : job_.plan.placement.rank_to_device)
+    devices[job_.cluster.devices()[device].node].push_back(device);
+  const std::vector<double> there = faults::spot_seconds(
+      failures_.traces.front(), job_.cluster.nodes(), options_.duration);
+  double paid = 0;
+  for (const auto& [node, of_node] : devices)
+    paid += cluster::rent_of(job_.cluster, of_node).per_hour * there[node];
+  return paid / (step_.rent.per_hour * options_.duration.value);
+}
+
 LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& checkpoint) {
   LongRun out{.policy = recovery.policy, .checkpoint = checkpoint, .duration = options_.duration};
   out.label = fmt::format("{}, {}", name_of(recovery.policy), name_of(checkpoint.kind));
@@ -284,6 +301,7 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
   out.nodes = s.slots();
   out.step = goodput::seconds(s.step);
   out.bytes = state_.whole;
+  out.paid = paid_;
   out.between = goodput::between_incidents(incidents_, s);
   const goodput::Policy& policy = goodput::policy_named(recovery.policy);
   const Seconds stall = goodput::seconds(s.checkpoint.stall);
@@ -327,6 +345,10 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
         job_.where.contains(fmt::format("recovery.{}", key)))
       out.notes.push_back(fmt::format("recovery.{} has no effect with recovery.policy = {}", key,
                                       name_of(recovery.policy)));
+  if (out.paid < 1)
+    out.notes.push_back(fmt::format(
+        "spot instances are paid while they are there: {:.1f}% of the rent of all nodes",
+        100 * out.paid));
   if (elsewhere_ > 0)
     out.notes.push_back(fmt::format("{} event{} on nodes that the job does not use", elsewhere_,
                                     elsewhere_ == 1 ? "" : "s"));
@@ -361,10 +383,11 @@ LongRun LongRuns::run(const job::Recovery& recovery, const job::Checkpoint& chec
 
 std::optional<RunCost> cost_of(const LongRun& run, const Study& step) {
   if (!step.rent.known()) return std::nullopt;
-  const double nodes = double(run.nodes + run.setting.spares) / run.nodes;
-  RunCost out{.currency = step.rent.currency, .per_hour = nodes * step.rent.per_hour};
-  out.whole = out.per_hour * run.duration.value / 3600;
-  out.spares = out.whole * run.setting.spares / (run.nodes + run.setting.spares);
+  const double hours = run.duration.value / 3600,
+               spares = double(run.setting.spares) / run.nodes * step.rent.per_hour;
+  RunCost out{.currency = step.rent.currency, .per_hour = step.rent.per_hour + spares};
+  out.spares = spares * hours;
+  out.whole = run.paid * step.rent.per_hour * hours + out.spares;
   const double tokens = run.summary.productive * step.summary.tokens_per_s;
   if (tokens > 0) out.per_billion_tokens = 1e9 * out.whole / tokens;
   return out;

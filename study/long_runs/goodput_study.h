@@ -50,6 +50,7 @@ struct LongRun {
   int nodes = 0;
   Seconds duration = {}, step = {}, between = {};  // between incidents; 0: none
   double bytes = 0;                                // of a checkpoint
+  double paid = 1;  // part of the nodes' rent: spot instances are paid while they are there
   bool searched = false;                           // the interval was searched, not stated
   goodput::Setting setting = {};
   goodput::Summary summary = {};
@@ -76,6 +77,7 @@ class LongRuns {
  private:
   void note_what_the_trace_lacks(LongRun& out) const;
   goodput::Setting setting_of(const job::Recovery& recovery, const job::Checkpoint& checkpoint);
+  double paid_part() const;
   double fewer(int replicas);
   double relative_step(int replicas);
   double slowdown(const faults::Event& event);
@@ -88,6 +90,7 @@ class LongRuns {
   goodput::StateBytes state_;
   goodput::Failures incidents_;
   int elsewhere_ = 0;
+  double paid_ = 1;
   /// By link and factor on its time: how many times as long steps take. The first one is without a
   /// slow link, in seconds.
   std::map<std::pair<std::string, double>, double> slow_links_ = {};

@@ -320,6 +320,9 @@ class Faults(CliTestCase):
         self.assertIn("1 node_dies, 1 node_returns", out)
         grown = self.json("simulate", self.job(JOB), "--duration", "1d", *QUICK, *settings, "--set", "recovery.policy=grow")
         self.assertEqual((grown["interruptions"], grown["least_replicas"]), (1, 120))
+        # The instance is not paid for the hour in which it is away.
+        self.assertAlmostEqual(grown["cost"]["whole"], grown["cost"]["per_hour"] * (24 - 1 / 16), places=6)
+        self.assertIn("spot instances are paid while they are there: 99.7% of the rent of all nodes", grown["notes"])
         sky = self.tmp / "spot.json"
         sky.write_text(json.dumps({"metadata": {"gap_seconds": 3600}, "data": [16, 14, 16]}))
         settings = (*settings[:-1], f"faults.trace={sky}")

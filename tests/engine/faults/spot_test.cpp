@@ -32,6 +32,16 @@ TEST(Bamboo, InstancesTakeTheLowestFreeNode) {
   EXPECT_EQ(parse_bamboo(std::string("time_ms,event,node\n") + lines, "spot.csv", 4), t);
 }
 
+TEST(Bamboo, NodesAreRentedWhileTheirInstanceIsThere) {
+  const Trace t = parse_bamboo(lines, "spot.csv", 4);
+  // Node 1 is away from 60 s to 90 s, node 3 always; after 120 s only node 1 is there.
+  EXPECT_THAT(spot_seconds(t, 4, Seconds(150)), ElementsAre(120, 120, 120, 0));
+  EXPECT_THAT(spot_seconds(t, 4, Seconds(70)), ElementsAre(70, 60, 70, 0));
+  Trace failed = t;
+  for (Event& e : failed.events) e.cause = "gpu";
+  EXPECT_THAT(spot_seconds(failed, 2, Seconds(150)), ElementsAre(150, 150));
+}
+
 TEST(Bamboo, InstancesBeyondTheClusterAreLeftOut) {
   EXPECT_THAT(texts(parse_bamboo(lines, "spot.csv", 2)),
               ElementsAre("60 node_dies 1", "90 node_returns 1", "120 node_dies 0"));
