@@ -129,10 +129,13 @@ std::vector<Figure> figures(const Difference& d) {
   return out;
 }
 
+/// Whether nobody can see the difference of two values: sums in another order make one.
+bool as_good_as(double a, double b, double scale) { return std::abs(b - a) <= 1e-9 * scale; }
+
 /// In percent of A; of shares in points, because 5% of 20% could mean either.
 std::string change(const Figure& f) {
   const auto [a, b] = std::pair(f.a, f.b);
-  if (a == b) return "=";
+  if (as_good_as(a, b, std::max(std::abs(a), std::abs(b)))) return "=";
   if (f.share) return fmt::format("{:+.2f} points", 100 * (b - a));
   return a == 0 ? "" : fmt::format("{:+.1f}%", 100 * (b / a - 1));
 }
@@ -205,19 +208,18 @@ std::string key_table(const std::string& title, const std::vector<KeyDifference>
   return table(rows) + "\n";
 }
 
-/// B - A. Sums in another order give a difference that nobody can see.
-std::string difference_text(double a, double b) {
-  const double by = b - a;
-  if (std::abs(by) <= 1e-9 * std::max(a, b)) return "=";
-  return (by < 0 ? "-" : "+") + to_text(Seconds(std::abs(by)));
-}
-
 double step_of(const Side& side) { return side.study.summary.step_time.mean; }
+
+/// B - A, of seconds of the step: those of a part may be the rest of larger ones.
+std::string difference_text(double a, double b, const Difference& d) {
+  if (as_good_as(a, b, std::max(step_of(d.a), step_of(d.b)))) return "=";
+  return (b < a ? "-" : "+") + to_text(Seconds(std::abs(b - a)));
+}
 
 /// Whether a predicted step is another one than that of the analytic schedule.
 bool goes_beyond(const Difference& d) {
   return std::ranges::any_of(std::array{&d.a, &d.b}, [](const Side* side) {
-    return difference_text(side->explanation.step_s, step_of(*side)) != "=";
+    return !as_good_as(side->explanation.step_s, step_of(*side), step_of(*side));
   });
 }
 
@@ -226,7 +228,7 @@ std::string part_table(const Difference& d) {
   const std::vector<Both> all = parts(d);
   std::vector<std::vector<std::string>> rows{{"on the critical path", "A", "B", "B - A"}};
   const auto line = [&](const std::string& name, double a, double b) {
-    rows.push_back({name, to_text(Seconds(a)), to_text(Seconds(b)), difference_text(a, b)});
+    rows.push_back({name, to_text(Seconds(a)), to_text(Seconds(b)), difference_text(a, b, d)});
   };
   double rest_a = 0, rest_b = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -242,8 +244,8 @@ std::string part_table(const Difference& d) {
   line("sum", sum_a, sum_b);
   if (goes_beyond(d)) {
     const double by = (step_b - sum_b) - (step_a - sum_a);
-    rows.push_back({"beyond this schedule", difference_text(sum_a, step_a),
-                    difference_text(sum_b, step_b), difference_text(0, by)});
+    rows.push_back({"beyond this schedule", difference_text(sum_a, step_a, d),
+                    difference_text(sum_b, step_b, d), difference_text(0, by, d)});
     line("step time", step_a, step_b);
   }
   return table(rows);
@@ -259,7 +261,7 @@ std::string timeline_table(const Difference& d) {
   for (const Both& one : timeline(d)) {
     const auto [begins_a, a] = cells(one.begins_a, one.a);
     const auto [begins_b, b] = cells(one.begins_b, one.b);
-    rows.push_back({one.name, begins_a, a, begins_b, b, difference_text(one.a, one.b)});
+    rows.push_back({one.name, begins_a, a, begins_b, b, difference_text(one.a, one.b, d)});
   }
   return table(rows);
 }

@@ -1,6 +1,11 @@
 #include "engine/cluster/disturbance.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "engine/base/errors.h"
 #include "engine/base/hints.h"
@@ -70,16 +75,22 @@ std::vector<double> link_slowdowns(const Disturbance& disturbance, const Cluster
   std::vector<double> slow(cluster.links().size(), 1.0);
   for (const SlowLink& s : disturbance.slow_links) {
     if (!(s.factor > 0))
-      throw InputError(
-          fmt::format("disturb.slow_links.factor = {}: must be positive ({})", s.factor, s.link));
+      throw InputError(fmt::format("slow link {}: its factor {} must be positive", s.link, s.factor));
     bool found = false;
     for (std::size_t i = 0; i < slow.size(); ++i)
       if (cluster.links()[i].name == s.link) slow[i] *= s.factor, found = true;
     if (found) continue;
     std::vector<std::string> names;
     for (const Link& link : cluster.links()) names.push_back(link.name);
-    throw InputError(fmt::format("disturb.slow_links.link = \"{}\": {} has no such link{}", s.link,
-                                 cluster.name(), did_you_mean(s.link, names)));
+    std::string hint = did_you_mean(s.link, names);
+    if (hint.empty()) {
+      constexpr std::size_t most_named = 6;
+      const std::size_t more = names.size() - std::min(names.size(), most_named);
+      names.resize(names.size() - more);
+      hint = fmt::format("; it has {}{}", fmt::join(names, ", "),
+                         more > 0 ? fmt::format(" and {} more", more) : "");
+    }
+    throw InputError(fmt::format("\"{}\": {} has no such link{}", s.link, cluster.name(), hint));
   }
   return slow;
 }

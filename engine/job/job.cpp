@@ -162,8 +162,11 @@ void fill_job(const Config& file, Job& job, bool to_plan) {
       throw file.section("disturb").sections("stragglers")[i].error(
           "rank", fmt::format("{} is not a rank of a world of {}; at most {}",
                               job.disturb.stragglers[i].rank, world, world - 1));
-  at_key(file.section("disturb"), "slow_links",
-         [&] { return link_slowdowns(job.disturb, job.cluster); });
+  const std::vector<Config> slow_links = file.section("disturb").sections("slow_links");
+  for (std::size_t i = 0; i < slow_links.size(); ++i)
+    at_key(slow_links[i], "link", [&] {
+      return link_slowdowns({.slow_links = {job.disturb.slow_links[i]}}, job.cluster);
+    });
   if (keys.plan_file.empty() && !to_plan) prepare_plan(file.section("method"), job);
 }
 

@@ -70,6 +70,7 @@ cluster::Cluster open_cluster(const Config& section, const JobKeys& keys, int se
     try {
       return at_key(section, "name", open, beside_job(section, path));
     } catch (const Refused& refused) {  // a key of the job's, not of the file that it names
+      if (refused.refusal.key.starts_with("cluster.")) throw;  // its error has a place already
       throw section.section("fabric").error(refused.refusal.key, refused.what());
     }
   }();

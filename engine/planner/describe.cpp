@@ -275,8 +275,9 @@ class Describer {
       }
       return it->second;
     };
-    const auto change = [](double seconds) {
-      return (seconds < 0 ? "-" : "+") + text(std::abs(seconds));
+    const auto change = [&](double seconds) {  // sums in another order differ by less than 1e-9
+      const double seen = std::abs(seconds) > 1e-9 * of(best_).seconds ? seconds : 0;
+      return (seen < 0 ? "-" : "+") + text(std::abs(seen));
     };
     const double compute = mean(i) - mean(best_), all = of(i).seconds - of(best_).seconds;
     std::string out =

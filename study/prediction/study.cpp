@@ -382,7 +382,11 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   out.program_hash = hash_of(linked.program);
   out.cluster_hash = job.cluster.hash();
   out.idle_unknown = idle_unknown(job.cluster, costs);
-  out.rent = cluster::rent_of(job.cluster, job.plan.placement.rank_to_device);
+  try {
+    out.rent = cluster::rent_of(job.cluster, job.plan.placement.rank_to_device);
+  } catch (const InputError& error) {
+    throw job::located(job, error);
+  }
   out.warnings = warnings_of(job, linked.program, costs, out);
   std::ranges::move(about_free_workers(job, options.fidelity, linked.program, metrics),
                     std::back_inserter(out.warnings));

@@ -37,6 +37,14 @@ class Diff(CliTestCase):
             self.assertIn(line, text)
         self.assertRegex(text, r"\nbubble .* [+-][\d.]+ points\n")
 
+    def test_rounding_is_no_difference(self):
+        """The update of some microseconds begins 0.6 ms into one step and 4.5 s into the other."""
+        job = self.tmp / "nodes.toml"
+        job.write_text(JOB.format(method="ddp").replace("workstation-4090", "server-4090:2").replace("dp = 2", "dp = 16").replace("8,", "16,"))
+        slow = ("--set-b", "cluster.links.network.bandwidth=10kb/s")
+        text = self.rehearse("diff", job, job, *slow, "--fidelity", "analytic").stdout
+        self.assertRegex(text, r"\nupdate .*  =\n")
+
     def test_what_the_analytic_schedule_leaves_out(self):
         """The table of the critical path adds up to the predicted step times."""
         a, b = self.job("ddp"), self.job("zero3")

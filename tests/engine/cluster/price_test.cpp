@@ -121,7 +121,7 @@ TEST(Prices, AJobReplacesThePlatforms) {
   EXPECT_THAT(message_of<InputError>([&] {
                 rent_of(c, std::vector<Id>{0, 6});
               }),
-              HasSubstr("prices in USD and in EUR cannot be added"));
+              HasSubstr("cluster.prices: USD and EUR cannot be added"));
 }
 
 TEST(Prices, OfTheDeviceTableNameTheirSource) {

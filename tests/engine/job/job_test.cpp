@@ -291,7 +291,12 @@ TEST(Job, ConstraintsBetweenKeys) {
                          "\"disturb.stragglers[0].rank\": 32 is not a rank"));
   EXPECT_THAT(
       error_of({"disturb.slow_links=[{link=\"node0/nic0>fabrik\",factor=2}]"}),
-      testing::AllOf(HasSubstr("key \"disturb.slow_links\": "), HasSubstr("node0/nic0>fabric")));
+      testing::AllOf(HasSubstr("key \"disturb.slow_links[0].link\": "),
+                     HasSubstr("node0/nic0>fabric")));
+  EXPECT_THAT(error_of({"disturb.slow_links=[{link=\"uplink7\",factor=2}]"}),
+              HasSubstr("no such link; it has node0/gpu0>node0/host, "));
+  EXPECT_THAT(error_of({"cluster.links.torus.bandwidth=10GB/s"}),
+              StartsWith("--set cluster.links.torus.bandwidth=10GB/s: key \"cluster.links.torus\": "));
   EXPECT_THAT(error_of({"cluster.profile=none.json"}), HasSubstr("\"none.json\" does not exist"));
 }
 
