@@ -75,7 +75,8 @@ std::vector<double> link_slowdowns(const Disturbance& disturbance, const Cluster
   std::vector<double> slow(cluster.links().size(), 1.0);
   for (const SlowLink& s : disturbance.slow_links) {
     if (!(s.factor > 0))
-      throw InputError(fmt::format("slow link {}: its factor {} must be positive", s.link, s.factor));
+      throw InputError(
+          fmt::format("slow link {}: its factor {} must be positive", s.link, s.factor));
     bool found = false;
     for (std::size_t i = 0; i < slow.size(); ++i)
       if (cluster.links()[i].name == s.link) slow[i] *= s.factor, found = true;

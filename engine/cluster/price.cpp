@@ -125,10 +125,10 @@ Rent rent_of(const Cluster& cluster, std::span<const Id> devices) {
   const auto add = [&](const std::string& what, const Price& price, std::int64_t count) {
     const std::string text = what + ": " + to_text(price);
     if (rent.known() && rent.currency != price.currency)
-      throw InputError(fmt::format("cluster.prices: {} and {} cannot be added: {}, {}; state all "
-                                   "prices in one currency",
-                                   rent.currency, price.currency, fmt::join(rent.prices, ", "),
-                                   text));
+      throw InputError(
+          fmt::format("cluster.prices: {} and {} cannot be added: {}, {}; state all "
+                      "prices in one currency",
+                      rent.currency, price.currency, fmt::join(rent.prices, ", "), text));
     rent.currency = price.currency, rent.per_hour += static_cast<double>(count) * price.per_hour;
     if (std::find(rent.prices.begin(), rent.prices.end(), text) == rent.prices.end())
       rent.prices.push_back(text);

@@ -21,8 +21,8 @@ Trace parse_bamboo(const std::string& text, const std::string& file, int nodes);
 Trace load_skypilot(const std::string& path, int nodes);
 Trace parse_skypilot(const std::string& text, const std::string& file, int nodes);
 
-/// By node: for how many of the first `duration` seconds its spot instance is there. Other deaths of
-/// nodes do not count: such nodes stay rented.
+/// By node: for how many of the first `duration` seconds its spot instance is there. Other deaths
+/// of nodes do not count: such nodes stay rented.
 std::vector<double> spot_seconds(const Trace& trace, int nodes, Seconds duration);
 
 }  // namespace rehearse::faults

@@ -284,8 +284,8 @@ double LongRuns::paid_part() const {
   std::map<Id, std::vector<Id>> devices;  // by node
   for (const Id device : job_.plan.placement.rank_to_device)
     devices[job_.cluster.devices()[device].node].push_back(device);
-  const std::vector<double> there = faults::spot_seconds(
-      failures_.traces.front(), job_.cluster.nodes(), options_.duration);
+  const std::vector<double> there =
+      faults::spot_seconds(failures_.traces.front(), job_.cluster.nodes(), options_.duration);
   double paid = 0;
   for (const auto& [node, of_node] : devices)
     paid += cluster::rent_of(job_.cluster, of_node).per_hour * there[node];

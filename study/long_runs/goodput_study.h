@@ -50,8 +50,8 @@ struct LongRun {
   int nodes = 0;
   Seconds duration = {}, step = {}, between = {};  // between incidents; 0: none
   double bytes = 0;                                // of a checkpoint
-  double paid = 1;  // part of the nodes' rent: spot instances are paid while they are there
-  bool searched = false;                           // the interval was searched, not stated
+  double paid = 1;        // part of the nodes' rent: spot instances are paid while they are there
+  bool searched = false;  // the interval was searched, not stated
   goodput::Setting setting = {};
   goodput::Summary summary = {};
   std::vector<goodput::IntervalScore> scores = {};

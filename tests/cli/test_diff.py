@@ -40,7 +40,8 @@ class Diff(CliTestCase):
     def test_rounding_is_no_difference(self):
         """The update of some microseconds begins 0.6 ms into one step and 4.5 s into the other."""
         job = self.tmp / "nodes.toml"
-        job.write_text(JOB.format(method="ddp").replace("workstation-4090", "server-4090:2").replace("dp = 2", "dp = 16").replace("8,", "16,"))
+        text = JOB.format(method="ddp").replace("workstation-4090", "server-4090:2")
+        job.write_text(text.replace("dp = 2", "dp = 16").replace("global_batch = 8", "global_batch = 16"))
         slow = ("--set-b", "cluster.links.network.bandwidth=10kb/s")
         text = self.rehearse("diff", job, job, *slow, "--fidelity", "analytic").stdout
         self.assertRegex(text, r"\nupdate .*  =\n")

@@ -1,8 +1,8 @@
 // Folding: an undisturbed run computes one rank for each class of equal ranks. Two ranks of a role
 // are equal when their ops cost the same and they meet equal ranks; then their ops start and end at
 // the same times. The classes are the coarsest equitable partition, found by refinement: start with
-// one class per role, split it by costs, then split by the classes that its ranks meet until nothing
-// changes.
+// one class per role, split it by costs, then split by the classes that its ranks meet until
+// nothing changes.
 //
 //   dp = 4 on two fast and two slow nodes, pp = 2      classes
 //   stage 0:  rank 0 F   rank 1 F   rank 2 S   rank 3 S     {0, 1} {2, 3}   by costs

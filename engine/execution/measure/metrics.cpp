@@ -194,8 +194,7 @@ struct MetricsSink::Impl {
 
 MetricsSink::MetricsSink(const link::OrderedProgram& linked, const model::ModelSpec& model,
                          const cluster::Cluster& cluster, const costs::Costs& costs,
-                         int samples_per_step, Steps steps, Stopping stopping,
-                         const Fold* fold)
+                         int samples_per_step, Steps steps, Stopping stopping, const Fold* fold)
     : impl_(std::make_unique<Impl>(Impl{linked, model, samples_per_step, steps, stopping})) {
   assert(steps.steady > 0 && steps.warm_up >= 0);
   impl_->build(cluster, costs, fold);

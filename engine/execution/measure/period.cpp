@@ -35,8 +35,7 @@ PeriodFinder::PeriodFinder(const link::OrderedProgram& linked, const Fold* fold)
   for (Id r = 0; r < linked.program.roles.size(); ++r) {
     const program::Role& role = linked.program.roles[r];
     assert(!role.free_running);
-    const std::size_t places =
-        fold != nullptr ? fold->representative[r].size() : role.ranks.size();
+    const std::size_t places = fold != nullptr ? fold->representative[r].size() : role.ranks.size();
     std::vector<Op>& ops = ops_.emplace_back(role.ops.size());
     for (Id lane = 0; lane < role.lanes.size(); ++lane) {
       std::vector<Id> own;

@@ -4,6 +4,7 @@
 
 #include "engine/base/numbers/vectorise.h"
 #include "engine/execution/explain/work_parts.h"
+#include "engine/execution/trace/chrome_trace.h"
 
 namespace rehearse::execution {
 namespace {

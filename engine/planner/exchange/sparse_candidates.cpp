@@ -33,8 +33,8 @@ class Exchanges {
   }
 
  private:
-  using Key = std::tuple<int, int, int, int, std::string, std::vector<std::vector<Id>>,
-                         std::vector<Id>>;
+  using Key =
+      std::tuple<int, int, int, int, std::string, std::vector<std::vector<Id>>, std::vector<Id>>;
   const job::Job& job_;
   const costs::Profile* profile_;
   std::map<Key, std::vector<ExchangeSeconds>> known_ = {};
@@ -82,8 +82,8 @@ void add_sparse_candidates(const job::Job& job, const costs::Profile* profile,
     sparse.exchange.sparse.layers.resize(job.model.segments.size());  // excludes dense sums
     queue.emplace(scorer.bounds.seconds(sparse), i, false);
   }
-  int left = job.plan.placement.rank_to_device.size() > most_placed ? most_sparse_of_many
-                                                                    : most_sparse;
+  int left =
+      job.plan.placement.rank_to_device.size() > most_placed ? most_sparse_of_many : most_sparse;
   if (options.budget > 0) left = std::min(left, options.budget - search.dry_run);
   std::vector<double> best;  // seconds of the candidates that may be chosen, sorted
   for (const Id i : scorer.scored_in_order())

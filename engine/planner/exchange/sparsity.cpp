@@ -309,7 +309,8 @@ std::vector<ExchangeSeconds> exchanges_of(const plan::Plan& plan, const model::M
   return Prices(plan, model, cluster, profile).all(segment, density);
 }
 
-std::vector<ExchangeSeconds> fastest_exchanges(const plan::Plan& plan, const model::ModelSpec& model,
+std::vector<ExchangeSeconds> fastest_exchanges(const plan::Plan& plan,
+                                               const model::ModelSpec& model,
                                                const cluster::Cluster& cluster,
                                                const costs::Profile* profile) {
   const std::vector<double> density = densities(plan, model, profile);

@@ -61,7 +61,8 @@ std::vector<ExchangeSeconds> exchanges_of(const plan::Plan& plan, const model::M
 /// By segment: its fastest exchange. `plan` must be complete: mesh, placement, precision and, of
 /// plan.exchange, zero, collective, selector, reduction, coding, s_min and s_max. With dp = 1 there
 /// are none: all are dense and take no time.
-std::vector<ExchangeSeconds> fastest_exchanges(const plan::Plan& plan, const model::ModelSpec& model,
+std::vector<ExchangeSeconds> fastest_exchanges(const plan::Plan& plan,
+                                               const model::ModelSpec& model,
                                                const cluster::Cluster& cluster,
                                                const costs::Profile* profile);
 

@@ -56,7 +56,8 @@ class Placing {
   }
 
   /// Pipelines of one mesh, order of axes and number of micro-batches, interleaved or not, which
-  /// one placement suits: by method, and with states divided (ZeRO) or whole, the candidate with the least bound.
+  /// one placement suits: by method, and with states divided (ZeRO) or whole, the candidate with
+  /// the least bound.
   using Family = std::map<std::pair<std::string, bool>, Id>;
 
   double least_bound(const Family& family) const {

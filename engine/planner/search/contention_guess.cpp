@@ -17,10 +17,9 @@ std::string class_of(const plan::Plan& plan) {
 }
 
 std::string kind_of(const plan::Plan& plan) {
-  return fmt::format(
-      "{} {} {} {} {}", class_of(plan), plan.schedule.micro_batches,
-      plan.exchange.bucket_bytes(), plan.schedule.shares.empty(),
-      std::ranges::is_sorted(plan.placement.rank_to_device));
+  return fmt::format("{} {} {} {} {}", class_of(plan), plan.schedule.micro_batches,
+                     plan.exchange.bucket_bytes(), plan.schedule.shares.empty(),
+                     std::ranges::is_sorted(plan.placement.rank_to_device));
 }
 
 void learn(std::map<std::string, double>& ratios, const std::string& of, double ratio) {

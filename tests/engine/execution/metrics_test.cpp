@@ -286,9 +286,10 @@ TEST(Metrics, OfAFoldAreThoseOfAllRanks) {
       const Metrics a = whole.finish(), b = part.finish();
       EXPECT_EQ(a.step_times, b.step_times);
       EXPECT_EQ(a.steps_run, b.steps_run);
-      for (const auto& [x, y] :
-           {std::pair(a.bubble_fraction, b.bubble_fraction), {a.exposed_comm_s, b.exposed_comm_s},
-            {a.joules_per_step, b.joules_per_step}, {a.in_time, b.in_time}})
+      for (const auto& [x, y] : {std::pair(a.bubble_fraction, b.bubble_fraction),
+                                 {a.exposed_comm_s, b.exposed_comm_s},
+                                 {a.joules_per_step, b.joules_per_step},
+                                 {a.in_time, b.in_time}})
         EXPECT_NEAR(x, y, 1e-9 * std::abs(x));
     }
     Id classes = 0;

@@ -289,14 +289,14 @@ TEST(Job, ConstraintsBetweenKeys) {
   EXPECT_THAT(error_of({"disturb.stragglers=[{rank=32,factor=2}]"}),
               StartsWith("--set disturb.stragglers=[{rank=32,factor=2}]: key "
                          "\"disturb.stragglers[0].rank\": 32 is not a rank"));
-  EXPECT_THAT(
-      error_of({"disturb.slow_links=[{link=\"node0/nic0>fabrik\",factor=2}]"}),
-      testing::AllOf(HasSubstr("key \"disturb.slow_links[0].link\": "),
-                     HasSubstr("node0/nic0>fabric")));
+  EXPECT_THAT(error_of({"disturb.slow_links=[{link=\"node0/nic0>fabrik\",factor=2}]"}),
+              testing::AllOf(HasSubstr("key \"disturb.slow_links[0].link\": "),
+                             HasSubstr("node0/nic0>fabric")));
   EXPECT_THAT(error_of({"disturb.slow_links=[{link=\"uplink7\",factor=2}]"}),
               HasSubstr("no such link; it has node0/gpu0>node0/host, "));
-  EXPECT_THAT(error_of({"cluster.links.torus.bandwidth=10GB/s"}),
-              StartsWith("--set cluster.links.torus.bandwidth=10GB/s: key \"cluster.links.torus\": "));
+  EXPECT_THAT(
+      error_of({"cluster.links.torus.bandwidth=10GB/s"}),
+      StartsWith("--set cluster.links.torus.bandwidth=10GB/s: key \"cluster.links.torus\": "));
   EXPECT_THAT(error_of({"cluster.profile=none.json"}), HasSubstr("\"none.json\" does not exist"));
 }
 
