@@ -240,13 +240,11 @@ std::int64_t check_storage(const Role& role, const Storage& s) {
   constexpr int most_indices = decltype(Ref::index)::most + 1;
   constexpr int most_versions = decltype(After::lag)::most;  // a wait's lag may be this large
   const bool counts = s.indices >= 1 && s.indices <= most_indices && s.versions >= 1 &&
-                      s.versions <= most_versions && s.elements >= 0 &&
-                      (s.versions == 1 || s.life != Life::value);
+                      s.versions <= most_versions && s.elements >= 0;
   if (!counts || !fits(s.elements, {size_of(s.dtype), s.indices, s.versions}, most_bytes))
     refuse(role,
            fmt::format("storage '{}' has impossible counts: {} elements, {} indices, {} versions; "
-                       "from 1 to {} indices, from 1 to {} versions (1 of a value), at most {} "
-                       "bytes in all",
+                       "from 1 to {} indices, from 1 to {} versions, at most {} bytes in all",
                        s.name, s.elements, s.indices, s.versions, most_indices, most_versions,
                        most_bytes));
   return s.elements * size_of(s.dtype) * s.indices * s.versions;

@@ -47,7 +47,8 @@ struct Layout {
 
 /// Memory of a rank; nothing else in a program occupies any. A storage has `indices` instances
 /// within a step (micro-batches, copies of a gathered weight) times `versions` instances across
-/// steps (2 for PipeDream-2BW's weights).
+/// steps (2 for PipeDream-2BW's weights). Of a value, the versions are instances of steps that run
+/// at the same time.
 struct Storage {
   std::string name = {};
   Life life = Life::value;

@@ -178,6 +178,10 @@ std::vector<NumericsCase> all_cases() {
                      .machines = {.local_ranks = 1,
                                   .server_placement = plan::ServerPlacement::mixed}},
         .clip = true}},
+      {"pipedream, one micro-batch a step",
+       {.method = "pipedream", .mesh = {.pp = 2}, .schedule = {.micro_batches = 1}}},
+      {"pipedream, two micro-batches on four stages",
+       {.method = "pipedream", .mesh = {.pp = 4}, .schedule = {.micro_batches = 2}}},
       {"topk-sync, nearly equal shares",
        {.method = "topk-sync", .mesh = {.dp = 2}, .schedule = {.shares = {3, 5}}}},
   };
@@ -189,7 +193,10 @@ std::vector<NumericsCase> all_cases() {
 std::vector<NumericsCase> with_llama(bool few) {
   const std::set<std::string> methods = {"ddp",      "zero3",        "1f1b",      "zb-h1",
                                          "megatron", "topk-sync",    "int8-sync", "ps-sync",
-                                         "byteps",   "pipedream-2bw"};
+                                         "byteps",   "pipedream-2bw",
+                                         "pipedream",
+                                         "pipedream, one micro-batch a step",
+                                         "pipedream, two micro-batches on four stages"};
   std::vector<NumericsCase> cases;
   for (NumericsCase one : all_cases())
     if (methods.contains(one.name) == few) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -200,16 +201,31 @@ ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
                ? job.plan.samples(worker) * job.plan.schedule.micro_batches
                : batch / rules.workers;
   };
-  std::deque<reference::Weights> history;  // newest first; a step uses the oldest
+  std::deque<reference::Weights> history;  // newest first
+  const std::size_t oldest = static_cast<std::size_t>(
+      rules.staleness.empty() ? 0 : *std::ranges::max_element(rules.staleness));
   const auto keep = [&] {
     history.push_front(optimizer.copy());
-    if (history.size() > std::size_t(rules.staleness) + 1) history.pop_back();
+    if (history.size() > oldest + 1) history.pop_back();
   };
   keep();
+  // The weights that a step reads: of each stage, as old as it keeps them.
+  const auto read = [&] {
+    reference::Weights used = history.front();
+    const auto& chunks = job.plan.placement.stages;
+    for (std::size_t chunk = 0; chunk < chunks.size() && !rules.staleness.empty(); ++chunk) {
+      const int age = rules.staleness[chunk % static_cast<std::size_t>(job.plan.mesh.pp)];
+      const auto& from = history[std::min(history.size() - 1, static_cast<std::size_t>(age))];
+      for (const Id segment : chunks[chunk])
+        for (const Id group : model.segments[segment].groups)
+          for (const model::TensorSpec& spec : model.groups[group].tensors)
+            used.at(spec.name) = from.at(spec.name);
+    }
+    return used;
+  };
   ReferenceRun run;
   for (std::int64_t step = 0; step < settings.steps; ++step) {
-    const reference::Weights& used = history.back();
-
+    const reference::Weights used = read();
     const at::Tensor tokens = at::empty({batch, length}, at::kLong);
     const at::Tensor labels = at::empty({batch, length}, at::kLong);
     data.training(step, 0, batch, tokens.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>());
@@ -242,7 +258,7 @@ ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
     const at::Tensor tokens = at::empty({1, length}, at::kLong);
     const at::Tensor labels = at::empty({1, length}, at::kLong);
     data.validation(i, 1, tokens.data_ptr<std::int64_t>(), labels.data_ptr<std::int64_t>());
-    sum += reference::loss_sum(model, history.back(), tokens, labels).item<double>();
+    sum += reference::loss_sum(model, read(), tokens, labels).item<double>();
   }
   run.validation_loss = sum / static_cast<double>(data.validation_labels(0, samples));
   run.weights = optimizer.copy();
@@ -250,13 +266,17 @@ ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
 }
 
 ReferenceRun reference_of(const job::Job& job, const ReferenceRules& rules) {
-  if (rules.combine) return train_reference(job, rules);
+  const bool one_age =
+      rules.staleness.empty() || std::ranges::count(rules.staleness, rules.staleness.front()) ==
+                                     std::ssize(rules.staleness);
+  if (rules.combine || !one_age) return train_reference(job, rules);
   static std::map<std::string, ReferenceRun> known;
   const job::Train& train = job.train;
   const std::string key =
       fmt::format("{} {} {} {} {} {} {} {} {} {}", job.model.name, job.model.layers, train.steps,
                   train.lr, train.eps, train.clip, static_cast<int>(job.plan.optimizer),
-                  job.plan.schedule.global_batch, rules.staleness, rules.dropped_samples);
+                  job.plan.schedule.global_batch,
+                  rules.staleness.empty() ? 0 : rules.staleness.front(), rules.dropped_samples);
   auto found = known.find(key);
   if (found == known.end()) found = known.emplace(key, train_reference(job, rules)).first;
   return found->second;

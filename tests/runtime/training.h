@@ -71,8 +71,9 @@ struct ReferenceRun {
 /// How the reference turns gradients into updates, to emulate methods that are not plain
 /// synchronous training.
 struct ReferenceRules {
-  /// A step computes its gradient with weights that are this many steps older than the newest.
-  int staleness = 0;
+  /// By stage: a step computes its gradient with weights that are this many steps older than the
+  /// newest. Empty: the newest.
+  std::vector<int> staleness = {};
   /// Combines the gradients of the workers into the one that is applied; null: their sum.
   std::function<reference::Weights(int step, const std::vector<reference::Weights>& by_worker)>
       combine = {};

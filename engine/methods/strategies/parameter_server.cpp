@@ -34,9 +34,11 @@ class Served : public Replicated {
 
  protected:
   bool owns_optimizer() const override { return false; }
-  int weight_versions(const plan::Plan& plan) const override { return 1 + plan.schedule.staleness; }
-  int weight_age(const plan::Plan& plan) const override { return 1 + plan.schedule.staleness; }
-  int grad_versions(const plan::Plan& plan, const model::ModelSpec&) const override {
+  int weight_versions(const plan::Plan& plan, const model::ModelSpec&, int) const override {
+    return 1 + plan.schedule.staleness;
+  }
+  int scale_age(const plan::Plan& plan) const override { return 1 + plan.schedule.staleness; }
+  int grad_versions(const plan::Plan& plan, const model::ModelSpec&, int) const override {
     return plan.schedule.staleness > 0 ? 2 : 1;
   }
 

@@ -27,9 +27,9 @@ bool late(const plan::Plan& plan, const model::ModelSpec& model) {
 }
 
 class TwoVersions final : public Replicated {
-  int weight_versions(const plan::Plan&) const override { return 2; }
-  int weight_age(const plan::Plan&) const override { return 2; }
-  int grad_versions(const plan::Plan& plan, const model::ModelSpec& model) const override {
+  int weight_versions(const plan::Plan&, const model::ModelSpec&, int) const override { return 2; }
+  int scale_age(const plan::Plan&) const override { return 2; }
+  int grad_versions(const plan::Plan& plan, const model::ModelSpec& model, int) const override {
     return late(plan, model) ? 2 : 1;
   }
 };

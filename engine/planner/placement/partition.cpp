@@ -59,7 +59,8 @@ SegmentTable::SegmentTable(const model::ModelSpec& model, const plan::Plan& plan
     : model_(model), plan_(plan), cluster_(cluster), prices_(model, profile) {
   const methods::Strategy& strategy = methods::strategy_named(plan.method);
   order_ = strategy.order(plan, model);
-  bytes_per_parameter_ = bytes_per_parameter(plan, strategy.sync(plan).weight_versions(plan));
+  bytes_per_parameter_ =
+      bytes_per_parameter(plan, strategy.sync(plan).weight_versions(plan, model, 0));
   std::set<Id> seen;
   for (const model::Segment& segment : model.segments) {
     double own = 0;

@@ -345,8 +345,8 @@ TEST_P(Methods, EveryWeightVersionIsNeeded) {
 }
 
 /// PassOrder::in_flight equals a count over the actions. The second half of a backward frees the
-/// activations. A backward with a shift belongs to the step before, so its activations already
-/// exist when the iteration begins.
+/// activations. A backward with a shift belongs to an earlier step, so its activations, and those of
+/// the steps between, already exist when the iteration begins.
 TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
   const Strategy& strategy = strategy_named(GetParam());
   const model::ModelSpec model = small_model(12);
@@ -370,7 +370,7 @@ TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
           const auto frees = [](const Action& a) {
             return a.pass == program::Pass::backward || a.pass == program::Pass::backward_weight;
           };
-          for (const Action& a : actions) alive += frees(a) && a.shift > 0;
+          for (const Action& a : actions) alive += frees(a) ? a.shift : 0;
           for (const Action& a : actions)
             most = std::max(most, alive += (a.pass == program::Pass::forward) - frees(a));
           EXPECT_EQ(order.in_flight(*ready, stage), most);

@@ -253,8 +253,9 @@ TEST_P(Method, FollowsItsReference) {
       job.plan.optimizer == plan::Optimizer::sgd)
     job.train.lr = 1e-3;
   // A gradient is computed with the oldest version of the weights that a rank keeps.
-  rules.staleness =
-      methods::strategy_named(job.plan.method).sync(job.plan).weight_versions(job.plan) - 1;
+  const methods::GradientSync& sync = methods::strategy_named(job.plan.method).sync(job.plan);
+  for (int stage = 0; stage < job.plan.mesh.pp; ++stage)
+    rules.staleness.push_back(sync.weight_versions(job.plan, job.model, stage) - 1);
   std::optional<TopK> rule;
   if (any_op([](const program::Op& op) {
         const auto* kernel = std::get_if<program::Kernel>(&op.work);

@@ -43,14 +43,16 @@ class GradientSync {
   /// The instance of the gradient that a micro-batch's backward writes.
   virtual int grad_index(int /*microbatch*/) const { return 0; }
   /// The age of the loss scale that a step's backward applies and its update divides by. It equals
-  /// the age of the step's weights.
+  /// the age of the step's weights, which is the same on all stages that have a scale.
   virtual int scale_age(const plan::Plan&) const { return 1; }
   /// Whether each data-parallel rank has weights, and so gradients, of its own.
   virtual bool own_weights() const { return false; }
   /// Whether the workers of servers take steps of their own and wait for no other worker.
   virtual bool workers_run_free() const { return false; }
-  /// Versions of the weights (program::Storage::versions).
-  virtual int weight_versions(const plan::Plan&) const { return 1; }
+  /// Versions of a stage's weights (program::Storage::versions), of which passes read the oldest.
+  virtual int weight_versions(const plan::Plan&, const model::ModelSpec&, int /*stage*/) const {
+    return 1;
+  }
   /// [rank]: the leader that exchanges for it in two-level exchanges. Empty: there are none.
   virtual std::vector<Id> leaders(const plan::Plan&, const program::Program&) const { return {}; }
   /// Called after the backward that completes a bucket's gradient of one micro-batch. `last`: it is

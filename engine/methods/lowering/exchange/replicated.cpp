@@ -10,20 +10,20 @@ void Replicated::declare(Stage& stage, Bucket& b) const {
                                                       .life = program::Life::state,
                                                       .dtype = stage.plan().precision,
                                                       .elements = b.elements,
-                                                      .versions = weight_versions(stage.plan())});
+                                                      .versions = versions_on(stage)});
   b.views.grad = b.views.sum = role.storage(
       {.name = "G." + b.name,
        .life = stage.plan().keeps_gradients() ? program::Life::buffer : program::Life::value,
        .dtype = stage.plan().gradient_type(),
        .elements = b.elements,
-       .versions = grad_versions(stage.plan(), stage.model())});
+       .versions = grad_versions(stage.plan(), stage.model(), stage.index())});
   stage.declare_groups(b);
   if (owns_optimizer()) stage.optimizer().declare(b, b.elements);
 }
 
 program::Ref Replicated::param(const Stage& stage, Id group, program::Pass, int) const {
   return ref(stage.weight(group), program::Slot::param, program::Mode::read, 0,
-             weight_age(stage.plan()), stage.weights_layout());
+             versions_on(stage), stage.weights_layout());
 }
 
 void Replicated::reduce(Stage& stage, Bucket& b, int, bool last, int shift) const {

@@ -14,13 +14,15 @@ class Replicated : public GradientSync {
                      int microbatch) const override;
   void reduce(Stage& stage, Bucket& bucket, int microbatch, bool last, int shift) const override;
   void finish(Stage& stage, int shift) const override;
-  int scale_age(const plan::Plan& plan) const override { return weight_age(plan); }
 
  protected:
-  /// The age at which passes read weights.
-  virtual int weight_age(const plan::Plan&) const { return 1; }
-  /// Versions of the gradient buffers.
-  virtual int grad_versions(const plan::Plan&, const model::ModelSpec&) const { return 1; }
+  /// Versions of a stage's gradient buffers.
+  virtual int grad_versions(const plan::Plan&, const model::ModelSpec&, int /*stage*/) const {
+    return 1;
+  }
+  int versions_on(const Stage& stage) const {
+    return weight_versions(stage.plan(), stage.model(), stage.index());
+  }
   /// Whether the workers hold the optimizer state (else servers do).
   virtual bool owns_optimizer() const { return true; }
   /// Sums a bucket's gradient over dp.
