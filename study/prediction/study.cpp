@@ -303,7 +303,8 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
   const link::LinkedProgram linked =
       planner::fitting_program(job, [&] { out.compile_s = watch.lap(); });
   out.link_s = watch.lap();
-  options.steps = whole_repetitions(options.steps, repetition(linked.program));
+  options.steps = execution::with_steps_in_flight(
+      whole_repetitions(options.steps, repetition(linked.program)), linked.program);
   const StudyOptions with_faults = options;
   if (asked.faults) options.trace.clear();  // it shows the run with the events
   // What is predicted: the same program in its last phase, with the host's lane where the host

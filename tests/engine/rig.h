@@ -31,6 +31,7 @@ struct Rig {
   }
   execution::Metrics metrics(execution::Steps steps, const cluster::Disturbance& d = {},
                              int samples = 1, execution::Stopping stopping = {}) const {
+    steps = execution::with_steps_in_flight(steps, linked.program);
     execution::MetricsSink sink(linked, model, cluster, costs, samples, steps, stopping);
     run(sink, steps.begun(), d);
     return sink.finish();

@@ -191,9 +191,16 @@ std::vector<NumericsCase> all_cases() {
 }
 
 std::vector<NumericsCase> with_llama(bool few) {
-  const std::set<std::string> methods = {"ddp",      "zero3",        "1f1b",      "zb-h1",
-                                         "megatron", "topk-sync",    "int8-sync", "ps-sync",
-                                         "byteps",   "pipedream-2bw",
+  const std::set<std::string> methods = {"ddp",
+                                         "zero3",
+                                         "1f1b",
+                                         "zb-h1",
+                                         "megatron",
+                                         "topk-sync",
+                                         "int8-sync",
+                                         "ps-sync",
+                                         "byteps",
+                                         "pipedream-2bw",
                                          "pipedream",
                                          "pipedream, one micro-batch a step",
                                          "pipedream, two micro-batches on four stages"};

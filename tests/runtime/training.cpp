@@ -267,16 +267,15 @@ ReferenceRun train_reference(const job::Job& job, const ReferenceRules& rules) {
 
 ReferenceRun reference_of(const job::Job& job, const ReferenceRules& rules) {
   const bool one_age =
-      rules.staleness.empty() || std::ranges::count(rules.staleness, rules.staleness.front()) ==
-                                     std::ssize(rules.staleness);
+      rules.staleness.empty() ||
+      std::ranges::count(rules.staleness, rules.staleness.front()) == std::ssize(rules.staleness);
   if (rules.combine || !one_age) return train_reference(job, rules);
   static std::map<std::string, ReferenceRun> known;
   const job::Train& train = job.train;
-  const std::string key =
-      fmt::format("{} {} {} {} {} {} {} {} {} {}", job.model.name, job.model.layers, train.steps,
-                  train.lr, train.eps, train.clip, static_cast<int>(job.plan.optimizer),
-                  job.plan.schedule.global_batch,
-                  rules.staleness.empty() ? 0 : rules.staleness.front(), rules.dropped_samples);
+  const std::string key = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {}", job.model.name, job.model.layers, train.steps, train.lr,
+      train.eps, train.clip, static_cast<int>(job.plan.optimizer), job.plan.schedule.global_batch,
+      rules.staleness.empty() ? 0 : rules.staleness.front(), rules.dropped_samples);
   auto found = known.find(key);
   if (found == known.end()) found = known.emplace(key, train_reference(job, rules)).first;
   return found->second;

@@ -192,6 +192,12 @@ struct MetricsSink::Impl {
   }
 };
 
+Steps with_steps_in_flight(Steps steps, const program::Program& program) {
+  for (const program::Role& role : program.roles)
+    for (const program::Op& op : role.ops) steps.beyond = std::max(steps.beyond, op.shift + 1);
+  return steps;
+}
+
 MetricsSink::MetricsSink(const link::OrderedProgram& linked, const model::ModelSpec& model,
                          const cluster::Cluster& cluster, const costs::Costs& costs,
                          int samples_per_step, Steps steps, Stopping stopping, const Fold* fold)

@@ -40,10 +40,14 @@ namespace rehearse::execution {
 /// steady step, so the later ones are run only as far as they overlap with it.
 struct Steps {
   int warm_up = 5, steady = 50;
+  int beyond = 4;  // begun and not measured
 
   int measured() const { return warm_up + steady; }
-  int begun() const { return measured() + 4; }
+  int begun() const { return measured() + beyond; }
 };
+/// The steps, with enough beyond them for a program that has many steps in flight
+/// (program::Op::shift).
+Steps with_steps_in_flight(Steps steps, const program::Program& program);
 
 /// The metrics of one run (one seed).
 struct Metrics {

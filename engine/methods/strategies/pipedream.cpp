@@ -1,8 +1,8 @@
-// PipeDream (Harlap et al. 2018; Narayanan et al., SOSP 2019): 1F1B without a flush. A stage updates
-// its weights as soon as it has the gradient of a step, and keeps each older version that a step in
-// flight has read (weight stashing): forward and backward of a step read the same version. In the
-// paper a step is one micro-batch, so stage s of S has S - s versions, and the gradient of its
-// weights is S - s - 1 steps late; the last stage's is not late.
+// PipeDream (Harlap et al. 2018; Narayanan et al., SOSP 2019): 1F1B without a flush. A stage
+// updates its weights as soon as it has the gradient of a step, and keeps each older version that a
+// step in flight has read (weight stashing): forward and backward of a step read the same version.
+// In the paper a step is one micro-batch, so stage s of S has S - s versions, and the gradient of
+// its weights is S - s - 1 steps late; the last stage's is not late.
 //
 //   S = 3, M = 1; F, B: forward and backward of a step; *: its update follows
 //   stage 0   F0 F1 F2 .  .  B0*F3 .  B1*F4 .  B2*     F3 reads what the update of step 0 wrote
@@ -13,6 +13,8 @@
 // M >= S that differs from PipeDream-2BW at the last stage alone. Tied embeddings, a global norm
 // and a loss scale join all stages: then all update when the first stage has its gradient, and read
 // the version that it reads.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -20,6 +22,7 @@
 
 #include "engine/methods/lowering/exchange/replicated.h"
 #include "engine/methods/strategy.h"
+#include "engine/program/program_tables.h"
 
 namespace rehearse::methods {
 namespace {
@@ -59,8 +62,7 @@ std::vector<Action> actions_of(const plan::Plan& plan, int stage) {
     // The backward of the micro-batch that went forward `ahead` micro-batches before.
     const int shift = k < ahead ? (ahead - k + m - 1) / m : 0;
     const int microbatch = k - ahead + shift * m;
-    actions.push_back(
-        {.pass = program::Pass::backward, .microbatch = microbatch, .shift = shift});
+    actions.push_back({.pass = program::Pass::backward, .microbatch = microbatch, .shift = shift});
     if (!Joined && microbatch == m - 1) actions.back().update = shift;
   }
   if (Joined) actions.back().update = late_by(plan, 0);
@@ -85,8 +87,7 @@ LoweredProgram lower_in_flight(const plan::Plan& plan, const model::ModelSpec& m
         const Id storage = role.views[ref.view].storage;
         if (role.storages[storage].life != program::Life::value) continue;
         const int shift = op.shift;
-        auto& [least, most] =
-            shifts.try_emplace({storage, ref.index}, shift, shift).first->second;
+        auto& [least, most] = shifts.try_emplace({storage, ref.index}, shift, shift).first->second;
         least = std::min(least, shift), most = std::max(most, shift);
       }
     for (const auto& [instance, of_ops] : shifts) {
@@ -104,6 +105,16 @@ const Register pipedream(
      .source = "Narayanan et al., SOSP 2019",
      .combines = {.pp = true, .tp = true, .shares = true, .offload = false},
      .pp = 4,
+     .check =
+         [](const plan::Plan& plan, const model::ModelSpec&) {
+           constexpr int most = program::most_shift;
+           if (late_by(plan, 0) > most)
+             refuse("micro_batches", std::to_string(plan.schedule.micro_batches),
+                    fmt::format("the first of {} stages would be {} steps behind, at most {} are "
+                                "possible; nearest: {}",
+                                plan.mesh.pp, late_by(plan, 0), most,
+                                (plan.mesh.pp - 1 + most - 1) / most));
+         },
      .order =
          [](const plan::Plan& plan, const model::ModelSpec& model) {
            return joined(plan, model) ? stashing<true> : stashing<false>;

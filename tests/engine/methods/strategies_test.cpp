@@ -345,8 +345,8 @@ TEST_P(Methods, EveryWeightVersionIsNeeded) {
 }
 
 /// PassOrder::in_flight equals a count over the actions. The second half of a backward frees the
-/// activations. A backward with a shift belongs to an earlier step, so its activations, and those of
-/// the steps between, already exist when the iteration begins.
+/// activations. A backward with a shift belongs to an earlier step, so its activations, and those
+/// of the steps between, already exist when the iteration begins.
 TEST_P(Methods, SayHowManyActivationsTheirScheduleKeeps) {
   const Strategy& strategy = strategy_named(GetParam());
   const model::ModelSpec model = small_model(12);

@@ -22,8 +22,8 @@ void Replicated::declare(Stage& stage, Bucket& b) const {
 }
 
 program::Ref Replicated::param(const Stage& stage, Id group, program::Pass, int) const {
-  return ref(stage.weight(group), program::Slot::param, program::Mode::read, 0,
-             versions_on(stage), stage.weights_layout());
+  return ref(stage.weight(group), program::Slot::param, program::Mode::read, 0, versions_on(stage),
+             stage.weights_layout());
 }
 
 void Replicated::reduce(Stage& stage, Bucket& b, int, bool last, int shift) const {
