@@ -33,22 +33,17 @@ int late_by(const plan::Plan& plan, int stage) {
   return (ahead + m - 1) / m;
 }
 
-/// Whether no stage can update before the first one.
-bool joined(const plan::Plan& plan, const model::ModelSpec& model) {
-  return plan.mesh.pp > 1 && (model.tied || plan.clip || plan.precision == program::DType::f16);
-}
-
 class Stashes final : public Replicated {
   int weight_versions(const plan::Plan& plan, const model::ModelSpec& model,
                       int stage) const override {
-    return 1 + late_by(plan, joined(plan, model) ? 0 : stage);
+    return 1 + late_by(plan, joins_stages(plan, model) ? 0 : stage);
   }
   /// Joined stages update at the end of the iteration in which the first one has its gradient. A
   /// later stage has begun the gradients of later steps by then.
   int grad_versions(const plan::Plan& plan, const model::ModelSpec& model,
                     int stage) const override {
     const int ahead = plan.mesh.pp - stage - 1, m = plan.schedule.micro_batches;
-    return joined(plan, model) ? 1 + (late_by(plan, 0) * m + m - 1 - ahead) / m : 1;
+    return joins_stages(plan, model) ? 1 + (late_by(plan, 0) * m + m - 1 - ahead) / m : 1;
   }
   int scale_age(const plan::Plan& plan) const override { return 1 + late_by(plan, 0); }
 };
@@ -117,7 +112,7 @@ const Register pipedream(
          },
      .order =
          [](const plan::Plan& plan, const model::ModelSpec& model) {
-           return joined(plan, model) ? stashing<true> : stashing<false>;
+           return Stashes::joins_stages(plan, model) ? stashing<true> : stashing<false>;
          },
      .sync = [](const plan::Plan&) -> const GradientSync& {
        static const Stashes sync;

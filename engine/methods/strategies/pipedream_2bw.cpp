@@ -17,20 +17,15 @@
 namespace rehearse::methods {
 namespace {
 
-/// Whether the update must come at the end of the next step. The gradients of tied embeddings and
-/// the global norm are complete only after the last backward of the first stage. By then the last
-/// stage has long begun the next step. So the gradients get a second buffer, and the update comes
-/// at the end of the next step, just before its weights are read. Otherwise it comes one forward
-/// later.
-bool late(const plan::Plan& plan, const model::ModelSpec& model) {
-  return plan.mesh.pp > 1 && (model.tied || plan.clip || plan.precision == program::DType::f16);
-}
-
+/// Where updates join the stages, they come at the end of the next step, just before its weights
+/// are read: the gradients are complete only after the last backward of the first stage, and by
+/// then the last stage has long begun the next step. So the gradients get a second buffer.
+/// Elsewhere an update comes one forward later.
 class TwoVersions final : public Replicated {
   int weight_versions(const plan::Plan&, const model::ModelSpec&, int) const override { return 2; }
   int scale_age(const plan::Plan&) const override { return 2; }
   int grad_versions(const plan::Plan& plan, const model::ModelSpec& model, int) const override {
-    return late(plan, model) ? 2 : 1;
+    return joins_stages(plan, model) ? 2 : 1;
   }
 };
 
@@ -70,7 +65,8 @@ const Register pipedream_2bw(
          },
      .order =
          [](const plan::Plan& plan, const model::ModelSpec& model) {
-           return late(plan, model) ? without_flush<true> : without_flush<false>;
+           return TwoVersions::joins_stages(plan, model) ? without_flush<true>
+                                                         : without_flush<false>;
          },
      .sync = [](const plan::Plan&) -> const GradientSync& {
        static const TwoVersions sync;

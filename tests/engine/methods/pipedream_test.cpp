@@ -14,17 +14,12 @@ namespace rehearse::methods {
 namespace {
 
 model::ModelSpec model_of(int layers, bool tied) {
-  return model::build_model({.name = "small",
-                             .layers = layers,
-                             .hidden = 48,
-                             .heads = 12,
-                             .ffn = 192,
-                             .vocab = 96,
-                             .seq_len = 12,
-                             .tied = tied});
+  model::ModelSpec model = test::small_model(layers);
+  model.tied = tied;
+  model.groups.clear(), model.segments.clear();
+  return model::build_model(model);
 }
 
-/// Of the stage's first bucket.
 int versions_of(const program::Role& role, const std::string& storage) {
   const auto it = std::ranges::find(role.storages, storage, &program::Storage::name);
   return it == role.storages.end() ? 0 : it->versions;

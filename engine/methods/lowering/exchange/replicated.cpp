@@ -4,6 +4,10 @@
 
 namespace rehearse::methods {
 
+bool Replicated::joins_stages(const plan::Plan& plan, const model::ModelSpec& model) {
+  return plan.mesh.pp > 1 && (model.tied || plan.clip || plan.precision == program::DType::f16);
+}
+
 void Replicated::declare(Stage& stage, Bucket& b) const {
   program::RoleBuilder& role = stage.role();
   b.views.weight = b.views.own_weight = role.storage({.name = "W." + b.name,

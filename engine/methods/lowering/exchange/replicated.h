@@ -15,6 +15,10 @@ class Replicated : public GradientSync {
   void reduce(Stage& stage, Bucket& bucket, int microbatch, bool last, int shift) const override;
   void finish(Stage& stage, int shift) const override;
 
+  /// Whether an update needs the gradients of all stages: tied embeddings, a global norm and a loss
+  /// scale join them.
+  static bool joins_stages(const plan::Plan& plan, const model::ModelSpec& model);
+
  protected:
   /// Versions of a stage's gradient buffers.
   virtual int grad_versions(const plan::Plan&, const model::ModelSpec&, int /*stage*/) const {
