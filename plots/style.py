@@ -31,6 +31,7 @@ KINDS = {
     "recv": PURPLE,
     "put": "#a3450a",
     "take": "#8c4f77",
+    "copy": YELLOW,
     "other": "#c3cad1",
 }
 

@@ -86,6 +86,13 @@ std::string describe(const study::Study& s) {
                                    planner::capacity_text(need.capacity, need.reserve), need.kind));
     row("", planner::parts_text(need.parts));
   }
+  if (const planner::HostNeed* const host = fullest_host(s))
+    row("host memory",
+        fmt::format("{}{} on node {}", bytes(static_cast<double>(host->need)),
+                    host->capacity > 0
+                        ? fmt::format(" of {}", bytes(static_cast<double>(host->capacity)))
+                        : "",
+                    host->node));
   if (const std::string energy = energy_text(s); !energy.empty())
     row("energy", s.idle_unknown.empty()
                       ? energy

@@ -214,6 +214,12 @@ void Cluster::scale_links(std::span<const Id> links, double bandwidth, double la
     link.latency = latency * link.latency;
   }
 }
+void Cluster::scale_hosts(double link, double bandwidth) {
+  for (Host& host : impl_->data.hosts) {
+    host.link = link * host.link;
+    host.bandwidth = bandwidth * host.bandwidth;
+  }
+}
 void Cluster::reserve_memory(Bytes reserve) {
   for (DeviceKind& kind : impl_->data.kinds) kind.reserve = reserve;
 }

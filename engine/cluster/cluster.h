@@ -163,6 +163,8 @@ class Cluster {
   /// The same for links: multiplies the bandwidth and the latency of each of them. The factors must
   /// be positive.
   void scale_links(std::span<const Id> links, double bandwidth, double latency);
+  /// The same for all hosts: their links to the devices and the bandwidths of their memory.
+  void scale_hosts(double link, double bandwidth);
   /// Sets the reserved memory of every device kind, in place of the device table's.
   void reserve_memory(Bytes reserve);
   /// A hash of the cluster. It leaves out what changes no step time: the name, the `source` of

@@ -145,9 +145,10 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
   std::vector<std::vector<Id>> dead(role.ops.size());  // [op]: storages of values it uses last
   for (const auto& value : written_values(role, hazards)) {
     born[hazards.first_writers[value.second].front()].push_back(value);
-    dead[hazards.last_users[value.second].back()].push_back(value.first.storage);
+    if (role.storages[value.first.storage].place == program::Place::device)
+      dead[hazards.last_users[value.second].back()].push_back(value.first.storage);
   }
-  Pools pools;
+  Pools pools, host_pools;
   std::map<Id, int> live, most;
   LiveBytes now;
   std::int64_t most_workspace = 0;
@@ -159,11 +160,14 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
         const auto& writers = hazards.first_writers[instance];
         std::vector<std::uint32_t> any;
         if (writers.size() > 1) any = before_any(clocks, r, writers, step);
-        UsedBytes& bytes = pools.take(bytes_of_storage(role, one.storage),
-                                      any.empty() ? clocks.clock_at_start(r, o, step) : any.data());
+        const bool on_host = role.storages[one.storage].place == program::Place::host;
+        UsedBytes& bytes = (on_host ? host_pools : pools)
+                               .take(bytes_of_storage(role, one.storage),
+                                     any.empty() ? clocks.clock_at_start(r, o, step) : any.data());
         bytes.free_when.clear();
         for (Id f : hazards.last_users[instance])
           bytes.free_when.emplace_back(clocks.entry(r, f), clocks.number(r, f, step));
+        if (on_host) continue;
         most[one.storage] = std::max(most[one.storage], ++live[one.storage]);
         now.add(parts[one.storage], bytes_of_storage(role, one.storage));
       }
@@ -181,6 +185,7 @@ RoleMemory plan_memory(const program::Program& program, Id r, const Hazards& haz
       }
     }
   memory.value = pools.total();
+  memory.host += host_pools.total();
   for (std::size_t p = 0; p < memory.parts.size(); ++p) memory.parts[p] += now.most()[p];
   at(memory.parts, Part::unshared) += memory.value - now.most_bytes();
   for (const auto& [s, n] : most) uses[role.storages[s].name] += bytes_of_storage(role, s) * n;

@@ -190,6 +190,8 @@ const char* why_idle(plan::Affects affects, const plan::Plan& plan) {
       return unless(plan.mesh.cp > 1, "cp is 1");
     case plan::Affects::recomputation:
       return unless(plan.schedule.recompute, "recompute is false");
+    case plan::Affects::hosted_activations:
+      return unless(plan.schedule.hosted.on, "offload_activations is false");
     case plan::Affects::gathered_weights:
       return unless(plan.exchange.sharding.zero == 3, "weights are not sharded (ZeRO 3)");
     case plan::Affects::packets:

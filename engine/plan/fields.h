@@ -38,6 +38,7 @@ enum class Affects : std::uint8_t {
   tensor_ranks,     // tp > 1
   divided_samples,  // cp > 1
   recomputation,
+  hosted_activations,
   gathered_weights,  // ZeRO 3
   packets,           // gradients of which only chosen entries are sent
   stated_density,    // packets whose density is not the planner's choice
@@ -75,7 +76,8 @@ void each_field(P& plan, Visitor&& field) {
          master_weights, bf16_moments, checkpoints] = plan;
   auto& [pp, dp, tp, order, servers, sequence_parallel, cp, context] = mesh;
   auto& [global_batch, micro_batches, shares, virtual_stages, staleness, pipeline, recompute,
-         recompute_unit, recompute_layers] = schedule;
+         recompute_unit, recompute_layers, hosted] = schedule;
+  auto& [offload_activations, offload_layers, offload_ahead] = hosted;
   auto& [sharding, offload, fp32_gradients, bucket, collective, observe, sparse, quantised,
          low_rank, fusion, machines, averaging] = exchange;
   auto& [zero, keep_gathered, reduce_once, prefetch, pending_buckets, shard_group, reshard_group] =
@@ -128,6 +130,13 @@ void each_field(P& plan, Visitor&& field) {
         Rule{.section = in_method, .affects = Affects::recomputation});
   field("recompute_layers", recompute_layers,
         Rule{.limits = natural, .section = in_method, .affects = Affects::recomputation});
+  field("offload_activations", offload_activations, Rule{.section = in_method});
+  field("offload_layers", offload_layers,
+        Rule{.limits = natural, .section = in_method, .affects = Affects::hosted_activations});
+  field("offload_ahead", offload_ahead,
+        Rule{.limits = between(1, 4096),
+             .section = in_method,
+             .affects = Affects::hosted_activations});
   field("save_every", save_every, Rule{.limits = natural});
   field("save_to", save_to, Rule{.stated = save_every > 0});
   field("save_group", save_group, Rule{.limits = positive});

@@ -193,6 +193,21 @@ void check_passes(const Plan& plan, const model::ModelSpec& model) {
                     std::max<std::int64_t>(1, most_passes * plan.schedule.micro_batches / passes)));
 }
 
+/// [segment]: whether it is of the first so many layers of its model chunk; 0: of all segments.
+std::vector<bool> of_first_layers(const Plan& plan, const model::ModelSpec& model, int layers) {
+  std::vector<bool> out(model.segments.size(), layers == 0);
+  if (layers == 0) return out;
+  for (const std::vector<Id>& chunk : plan.placement.stages) {
+    int first = -1;
+    for (const Id s : chunk) {
+      const int layer = model.segments[s].layer;
+      if (first < 0) first = layer;
+      out[s] = layer >= 0 && layer < first + layers;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 bool recomputes_all(const Plan& plan) {
@@ -201,24 +216,17 @@ bool recomputes_all(const Plan& plan) {
 }
 
 std::vector<bool> recomputed(const Plan& plan, const model::ModelSpec& model) {
-  std::vector<bool> out(model.segments.size(), recomputes_all(plan));
-  if (!plan.schedule.recompute || recomputes_all(plan)) return out;
-  const int most = plan.schedule.recompute_layers;
-  for (const std::vector<Id>& chunk : plan.placement.stages) {
-    int first = -1;
-    for (const Id s : chunk) {
-      const model::Segment& segment = model.segments[s];
-      if (segment.layer < 0) {
-        out[s] = most == 0 && plan.schedule.recompute_unit != RecomputeUnit::attention;
-        continue;
-      }
-      if (first < 0) first = segment.layer;
-      out[s] = (most == 0 || segment.layer < first + most) &&
-               (plan.schedule.recompute_unit != RecomputeUnit::attention ||
-                segment.kind == model::SegmentKind::attention);
-    }
-  }
+  if (!plan.schedule.recompute) return std::vector<bool>(model.segments.size());
+  std::vector<bool> out = of_first_layers(plan, model, plan.schedule.recompute_layers);
+  if (plan.schedule.recompute_unit == RecomputeUnit::attention)
+    for (Id s = 0; s < out.size(); ++s)
+      out[s] = out[s] && model.segments[s].kind == model::SegmentKind::attention;
   return out;
+}
+
+std::vector<bool> hosted(const Plan& plan, const model::ModelSpec& model) {
+  if (!plan.schedule.hosted.on) return std::vector<bool>(model.segments.size());
+  return of_first_layers(plan, model, plan.schedule.hosted.layers);
 }
 
 double optimizer_bytes(const Plan& plan) {
@@ -293,10 +301,12 @@ Plan complete(Plan plan, const model::ModelSpec& model) {
   check_batch(plan);
   check_groups(plan);
   check_passes(plan, model);
-  if (plan.schedule.recompute_layers > model.layers)
-    refuse("recompute_layers", std::to_string(plan.schedule.recompute_layers),
-           fmt::format("{} has {} layers; at most {}, or 0: all", model.name, model.layers,
-                       model.layers));
+  for (const auto& [key, layers] : {std::pair{"recompute_layers", plan.schedule.recompute_layers},
+                                    {"offload_layers", plan.schedule.hosted.layers}})
+    if (layers > model.layers)
+      refuse(key, std::to_string(layers),
+             fmt::format("{} has {} layers; at most {}, or 0: all", model.name, model.layers,
+                         model.layers));
   const int chunks = plan.mesh.pp * plan.schedule.virtual_stages;
   if (plan.placement.stages.empty()) {
     // The embedding and the head can be chunks without layers.

@@ -59,6 +59,18 @@ constexpr auto spellings(Partition) { return std::to_array<const char*>({"work",
 enum class Offload : std::uint8_t { none, optimizer };
 constexpr auto spellings(Offload) { return std::to_array<const char*>({"none", "optimizer"}); }
 
+/// Activations that are in the memory of the host between forward and backward: all that forward
+/// keeps for backward, or with recomputation the inputs that are kept for it (DeepSpeed's
+/// cpu_checkpointing; Rajbhandari et al., ZeRO-Infinity, SC 2021).
+struct HostActivations {
+  bool on = false;
+  int layers = 0;  // of each model chunk, from its first on; 0: all segments
+  /// Beside the segment that computes, the most segments whose activations are on the device
+  /// because they wait for their copy to the host, or are back ahead of their backward.
+  int ahead = 2;
+  friend bool operator==(const HostActivations&, const HostActivations&) = default;
+};
+
 /// Where the servers of BytePS are (Jiang et al., OSDI 2020, section 3). own: on nodes without
 /// workers. colocated: one beside the workers of each machine. mixed: the first ones colocated, the
 /// others on nodes of their own.
@@ -110,6 +122,7 @@ struct Schedule {
   /// Layers of each model chunk that are recomputed, from its first on (Megatron-LM's
   /// recompute-method block); 0: all segments.
   int recompute_layers = 0;
+  HostActivations hosted = {};
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
@@ -337,6 +350,8 @@ inline constexpr std::int64_t most_passes = 2'000'000;
 std::vector<bool> recomputed(const Plan& plan, const model::ModelSpec& model);
 /// Whether that is so for all segments.
 bool recomputes_all(const Plan& plan);
+/// [segment]: whether what forward keeps of it may go to the host. `plan` is complete.
+std::vector<bool> hosted(const Plan& plan, const model::ModelSpec& model);
 /// Bytes of optimizer state for each parameter on the device: moments and fp32 copy.
 double optimizer_bytes(const Plan& plan);
 /// Whether tp divides every size that tensor parallelism splits.

@@ -47,9 +47,7 @@ std::string groups_text(const plan::Plan& p) {
                      p.exchange.group());
 }
 
-std::string place_of_optimizer(const plan::Plan& p) {
-  return p.exchange.offload == plan::Offload::none ? "on the device" : "on the host";
-}
+std::string place(bool on_host) { return on_host ? "on the host" : "on the device"; }
 
 /// The choices of a decision: name, and the value of a plan as text.
 const std::vector<std::pair<const char*, std::function<std::string(const plan::Plan&)>>>&
@@ -72,7 +70,9 @@ dimensions() {
           {"weights kept gathered",
            [](const plan::Plan& p) { return yes_no(p.exchange.sharding.keep_gathered); }},
           {"ZeRO groups", groups_text},
-          {"optimizer", place_of_optimizer},
+          {"optimizer",
+           [](const plan::Plan& p) { return place(p.exchange.offload != plan::Offload::none); }},
+          {"activations", [](const plan::Plan& p) { return place(p.schedule.hosted.on); }},
           {"recomputation", [](const plan::Plan& p) { return yes_no(p.schedule.recompute); }},
           {"sequence parallelism",
            [](const plan::Plan& p) { return yes_no(p.mesh.sequence_parallel); }},
@@ -339,7 +339,8 @@ std::string summary_of(const plan::Plan& plan) {
                                 plan.exchange.sharding.pending_buckets == 1 ? "" : "s"));
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
   if (plan.exchange.offload != plan::Offload::none)
-    parts.push_back("optimizer " + place_of_optimizer(plan));
+    parts.emplace_back("optimizer on the host");
+  if (plan.schedule.hosted.on) parts.emplace_back("activations on the host");
   if (plan.fp8) parts.emplace_back("FP8 products");
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");
   if (!plan.master_weights) parts.emplace_back("no fp32 weights");

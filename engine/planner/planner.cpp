@@ -29,13 +29,13 @@ constexpr std::size_t most_instances_more = 3'000'000;
 constexpr int most_tried_without_a_key = 64;
 
 /// Number of mechanisms that a plan uses in addition to data parallelism on devices in order; ZeRO
-/// level z counts as z, the optimizer on the host as much as ZeRO 3.
+/// level z counts as z, the optimizer or activations on the host as much as ZeRO 3.
 int mechanisms(const plan::Plan& plan) {
   const bool sparse =
       std::any_of(plan.exchange.sparse.layers.begin(), plan.exchange.sparse.layers.end(),
                   [](const auto& layer) { return layer.reduction != plan::Reduction::dense; });
   return (plan.mesh.pp > 1) + (plan.mesh.tp > 1) + (plan.schedule.virtual_stages > 1) +
-         plan.exchange.sharding.zero + 3 * (plan.exchange.offload != plan::Offload::none) +
+         plan.exchange.sharding.zero + 3 * (plan.exchange.offload != plan::Offload::none) + 3 * plan.schedule.hosted.on +
          plan.schedule.recompute + plan.mesh.sequence_parallel +
          plan.exchange.sharding.keep_gathered + (plan.exchange.group() > 0) +
          !plan.schedule.shares.empty() + sparse + (plan.schedule.micro_batches > 1) +
@@ -52,7 +52,7 @@ class Planner {
         profile_(profile),
         options_(options),
         scorer_(job, profile, options, wide),
-        may_offload_(wide && can_offload(job.cluster)),
+        wide_(wide),
         enumerated_(static_cast<Id>(search_.scored.size())) {}
 
   /// False: no plan is feasible.
@@ -88,18 +88,29 @@ class Planner {
   void bound() {
     for (Id i = 0; i < enumerated_; ++i) {
       enqueue(i);
-      if (const Id other = offloaded(i); other != none) enqueue(other);
+      enqueue_offloaded(i);
     }
+  }
+  /// Returns how many candidates were added.
+  int enqueue_offloaded(Id i) {
+    int added = 0;
+    for (const Id other : offloaded(i)) {
+      enqueue(other);
+      added += 1 + enqueue_offloaded(other);
+    }
+    return added;
   }
   void enqueue(Id i) {
     if (scorer_.bound_fast(i)) queue_.emplace(at(i).bound, i, false);
   }
-  /// Adds candidate i with its optimizer on the host, if i turned out not to fit into memory. none:
-  /// it fits, or there is no such candidate.
-  Id offloaded(Id i) {
-    if (!may_offload_ || at(i).state != Scored::State::too_large) return none;
-    auto other = on_host(job_, plan(i));
-    return other ? scorer_.append(*std::move(other)) : none;
+  /// Adds candidate i with its optimizer or its activations on the host, if i turned out not to fit
+  /// into memory.
+  std::vector<Id> offloaded(Id i) {
+    std::vector<Id> out;
+    if (!wide_ || at(i).state != Scored::State::too_large) return out;
+    for (plan::Plan& other : on_host(job_, plan(i)))
+      out.push_back(scorer_.append(std::move(other)));
+    return out;
   }
 
   /// Dry-runs candidates, smallest bound first. A candidate with only the fast bound gets the
@@ -133,9 +144,8 @@ class Planner {
         best.push_back(at(i).seconds);
         std::push_heap(best.begin(), best.end());
         if (best.size() > kept) std::pop_heap(best.begin(), best.end()), best.pop_back();
-      } else if (const Id other = offloaded(i); other != none) {
-        ++total;
-        enqueue(other);
+      } else {
+        total += enqueue_offloaded(i);
       }
     }
     if (options_.progress && total > 0) options_.progress(total, total);
@@ -154,7 +164,7 @@ class Planner {
         if (!scorer_.is_scored(i) || at(i).finalist) continue;
         if (!any && of_mesh[mesh_text(plan(i))] >= most_of_a_mesh) continue;
         if (!scorer_.links(i)) {
-          if (const Id other = offloaded(i); other != none) insert_scored(other, place, order);
+          for (const Id other : offloaded(i)) insert_scored(other, place, order);
           continue;
         }
         ++of_mesh[mesh_text(plan(i))];
@@ -272,7 +282,7 @@ class Planner {
   const PlannerOptions& options_;
   Scorer scorer_;
   Search& search_ = scorer_.search;
-  bool may_offload_;
+  bool wide_;
   std::size_t instances_left_ = most_instances_more;
   Id enumerated_;  // number of enumerated candidates; later ones were placed or made sparse
   using Waiting = std::tuple<double, Id, bool>;  // bound, candidate, whether it is the better bound

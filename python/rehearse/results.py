@@ -137,6 +137,11 @@ class Result:
         return max(self._answer["peak_memory_bytes"].values())
 
     @property
+    def host_memory_bytes(self) -> int | None:
+        """What the ranks of a node keep in the memory of its host, on the node with the most; None: nothing."""
+        return self._answer["host_memory_bytes"]
+
+    @property
     def memory(self) -> "pandas.DataFrame":
         """The fullest device of each kind, in bytes: `peak`, `capacity`, `reserve`, and the peak by what the bytes are for."""
         import pandas

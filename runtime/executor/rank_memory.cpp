@@ -1,6 +1,7 @@
 #include "runtime/executor/rank_memory.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -67,9 +68,15 @@ RankMemory::RankMemory(Device& device, const program::Program& program, Id role,
                        const std::vector<std::byte*>& given)
     : device_(device), program_(program), role_(program.roles[role]), rank_(rank) {
   std::vector<bool> opaque(role_.storages.size());
+  const auto storage_of = [&](const program::Ref& ref) { return role_.views[ref.view].storage; };
   for (const program::Op& op : role_.ops)
     for (const program::Ref& ref : op.refs)
-      if (ref.slot == program::Slot::saved) opaque[role_.views[ref.view].storage] = true;
+      if (ref.slot == program::Slot::saved) opaque[storage_of(ref)] = true;
+  for (const program::Op& op : role_.ops)  // copies of such a storage, and copies back
+    if (std::holds_alternative<program::Copy>(op.work))
+      if (opaque[storage_of(*find(op, program::Slot::source))] ||
+          opaque[storage_of(*find(op, program::Slot::target))])
+        for (const program::Ref& ref : op.refs) opaque[storage_of(ref)] = true;
   for (std::size_t s = 0; s < role_.storages.size(); ++s) {
     const program::Storage& storage = role_.storages[s];
     const std::size_t count = std::size_t(storage.indices) * storage.versions;
@@ -166,19 +173,36 @@ at::Tensor RankMemory::write(const Operand& operand, std::int64_t step) {
   at::Tensor& tensor = storages_[operand.storage].tensors[at];
   if (!tensor.defined())
     tensor = at::empty({role_.storages[operand.storage].elements},
-                       at::TensorOptions(scalar_type(operand.dtype)).device(torch_device(device_)));
+                       options_of(operand, scalar_type(operand.dtype)));
   return reached(operand, part_of_value(operand, tensor), true);
+}
+
+at::TensorOptions RankMemory::options_of(const Operand& operand, at::ScalarType type) const {
+  const at::Device device = torch_device(device_);
+  const at::TensorOptions options(type);
+  return on_host(operand) ? options.pinned_memory(device.is_cuda()) : options.device(device);
+}
+
+void RankMemory::copy_saved(const Operand& from, const Operand& to, std::int64_t step) {
+  const models::Saved& source = saved(from, step);
+  models::Saved& target = saved(to, step);
+  target.tensors.clear();
+  for (const at::Tensor& tensor : source.tensors) {
+    at::Tensor& copy = target.tensors.emplace_back();
+    if (!tensor.defined()) continue;
+    copy = at::empty_like(tensor, options_of(to, tensor.scalar_type()));
+    copy.copy_(tensor, device_.accelerator() != nullptr);
+  }
 }
 
 at::Tensor RankMemory::reached(const Operand& operand, const at::Tensor& tensor,
                                bool writes) const {
   HostCopies* const copies = HostCopies::current();
-  const bool on_host = role_.storages[operand.storage].place == program::Place::host;
-  return copies == nullptr || on_host ? tensor : copies->of(tensor, writes);
+  return copies == nullptr || on_host(operand) ? tensor : copies->of(tensor, writes);
 }
 
 at::Tensor RankMemory::part_of_value(const Operand& operand, const at::Tensor& value) const {
-  device_.used(value.storage().data());
+  if (!on_host(operand)) device_.used(value.storage().data());
   const at::Tensor flat = value.dim() == 1 ? value : value.view(-1);
   return operand.whole ? flat : flat.narrow(0, operand.begin, operand.elements);
 }
@@ -203,7 +227,7 @@ models::Saved& RankMemory::saved(const Operand& operand, std::int64_t step) {
   const std::lock_guard lock(handles_);
   models::Saved& saved = storages_[operand.storage].saved.at(at);
   for (const at::Tensor& tensor : saved.tensors)
-    if (tensor.defined()) device_.used(tensor.storage().data());
+    if (tensor.defined() && !on_host(operand)) device_.used(tensor.storage().data());
   return saved;
 }
 

@@ -73,6 +73,12 @@ class RankMemory {
   /// that covers the whole instance; copies otherwise. Throws ProgramError when the sizes differ.
   void set(const Operand& operand, std::int64_t step, const at::Tensor& tensor);
   models::Saved& saved(const Operand& operand, std::int64_t step);
+  /// Whether an operand holds what a block keeps: only `saved` and `copy_saved` reach it.
+  bool is_saved(const Operand& operand) const {
+    return !storages_[operand.storage].saved.empty();
+  }
+  /// Copies it between the memories of device and host.
+  void copy_saved(const Operand& from, const Operand& to, std::int64_t step);
   /// The version of a state storage that a read with age `age` at step `step` sees.
   at::Tensor state(Id storage, std::int64_t step, int age) const;
 
@@ -108,6 +114,11 @@ class RankMemory {
     return operand.index * v + ((version % v) + v) % v;
   }
   std::string name_of(const Operand& operand) const;
+  bool on_host(const Operand& operand) const {
+    return role_.storages[operand.storage].place == program::Place::host;
+  }
+  /// Of a new tensor of a value, where the operand is.
+  at::TensorOptions options_of(const Operand& operand, at::ScalarType type) const;
   const at::Tensor& version(Id storage, std::int64_t step, int age) const;
   /// Whether the host may read and write a storage in place while nothing runs on the device.
   bool host_reaches(Id storage) const;

@@ -40,8 +40,8 @@ std::string kind_text(PartKind kind) {
   switch (kind) {
     case PartKind::kernel:
       return "other kernels";
-    case PartKind::waiting:
-      return "waiting";
+    case PartKind::host_copy:
+      return "copies to and from the host";
     default:
       return std::string(name_of(kind));
   }

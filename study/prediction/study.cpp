@@ -280,12 +280,6 @@ software::Measured::Job measured_job(const job::Job& job) {
           .devices = std::move(devices)};
 }
 
-std::int64_t peak_memory(const Study& study) {
-  std::int64_t most = 0;
-  for (const planner::DeviceNeed& need : study.memory) most = std::max(most, need.need);
-  return most;
-}
-
 std::optional<Cost> cost_of(const Study& study) {
   if (!study.rent.known()) return std::nullopt;
   const double per_second = study.rent.per_hour / 3600;
@@ -380,6 +374,7 @@ Study predict(const job::Job& job, const StudyOptions& asked) {
     out.fusion = {x.fusion.cycle_time->value, x.bucket_bytes(), x.fusion.fused_after.size() + 1};
   out.saving = saving_of(job, played, costs);
   out.memory = planner::device_needs(linked, job.cluster, job.plan.placement.rank_to_device);
+  out.hosts = planner::host_needs(linked, job.cluster, job.plan);
   out.program_hash = hash_of(linked.program);
   out.cluster_hash = job.cluster.hash();
   out.idle_unknown = idle_unknown(job.cluster, costs);

@@ -88,6 +88,7 @@ struct Study {
   int last_phase = 0;  // the figures are of steps from this one on; earlier ones do other work
   std::optional<Saving> saving = {};             // checkpoints behind training; nothing: none
   std::vector<planner::DeviceNeed> memory = {};  // by kind of device
+  std::vector<planner::HostNeed> hosts = {};     // by node that holds anything
   std::vector<std::string> idle_unknown = {};    // kinds of device with unknown idle power (0 W)
   cluster::Rent rent = {};                       // of the ranks' devices
   std::uint64_t program_hash = 0, cluster_hash = 0;
@@ -104,6 +105,8 @@ Study predict(const job::Job& job, const StudyOptions& options);
 software::Measured::Job measured_job(const job::Job& job);
 /// Bytes of the device that needs the most.
 std::int64_t peak_memory(const Study& study);
+/// What the fullest host holds; null: no host holds anything.
+const planner::HostNeed* fullest_host(const Study& study);
 
 /// Nothing: the rent is not known.
 std::optional<Cost> cost_of(const Study& study);

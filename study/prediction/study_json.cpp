@@ -53,6 +53,7 @@ Json to_json(const Study& s) {
       one[name_of(static_cast<link::Part>(p))] = need.parts[p];
     one["reserve"] = need.reserve, one["capacity"] = need.capacity;
   }
+  const planner::HostNeed* const host = fullest_host(s);
   const execution::Spread& t = s.summary.step_time;
   Json out{{"schema_version", 1}, {"method", s.method}};
   add_subject(s.subject, out);
@@ -78,6 +79,7 @@ Json to_json(const Study& s) {
       {"checkpoint", to_json(s.saving)},  // null: none behind training
       {"peak_memory_bytes", std::move(memory)},
       {"memory_parts_bytes", std::move(parts)},
+      {"host_memory_bytes", host == nullptr ? Json() : Json(host->need)},  // null: none is used
       {"robustness", s.summary.robustness},
       {"fidelity", name_of(s.fidelity)},
       {"calibrated", s.calibrated},

@@ -56,6 +56,10 @@ std::vector<NumericsCase> cases_of(const std::string& method) {
         p.clip = true, p.schedule.micro_batches = 2;
       });
   }
+  add(" activations on the host", [&](plan::Plan& p) {
+    p.schedule.hosted = {.on = true, .ahead = 1};
+    p.schedule.micro_batches = std::max(2, p.schedule.micro_batches);
+  });
   if (can.interleave)
     add(" interleaved, uneven", [](plan::Plan& p) {
       p.mesh.pp = 2, p.schedule.virtual_stages = 2;
@@ -131,6 +135,28 @@ std::vector<NumericsCase> all_cases() {
         .schedule = {.micro_batches = 4,
                      .recompute = true,
                      .recompute_unit = plan::RecomputeUnit::layer}}},
+      {"megatron, activations on the host, recomputing layers, sequence parallel",
+       {.method = "megatron",
+        .mesh = {.tp = 2, .sequence_parallel = true},
+        .schedule = {.micro_batches = 2,
+                     .recompute = true,
+                     .recompute_unit = plan::RecomputeUnit::layer,
+                     .hosted = {.on = true, .ahead = 1}}}},
+      {"megatron of 8, activations of one layer on the host, zero 3, sequence parallel, clipped",
+       {.method = "megatron",
+        .mesh = {.pp = 2, .dp = 2, .tp = 2, .sequence_parallel = true},
+        .schedule = {.micro_batches = 2, .hosted = {.on = true, .layers = 1}},
+        .exchange = {.sharding = {.zero = 3}},
+        .clip = true}},
+      {"zero3 of 4, recomputing, activations and optimizer on the host",
+       {.method = "zero3",
+        .mesh = {.dp = 4},
+        .schedule = {.micro_batches = 2, .recompute = true, .hosted = {.on = true, .ahead = 1}},
+        .exchange = {.offload = plan::Offload::optimizer}}},
+      {"pipedream, one micro-batch a step, activations on the host",
+       {.method = "pipedream",
+        .mesh = {.pp = 2},
+        .schedule = {.micro_batches = 1, .hosted = {.on = true, .ahead = 1}}}},
       {"1f1b of 2, recomputing one layer",
        {.method = "1f1b",
         .mesh = {.pp = 2},

@@ -40,7 +40,7 @@ StoragePrices::StoragePrices(const cluster::Cluster& cluster, std::span<const Id
 double StoragePrices::copy(Id node, std::int64_t bytes) const {
   const double rate = cluster_.host_of(node).link.value;
   if (rate <= 0)
-    unknown(cluster_, "checkpoint.kind or method.offload",
+    unknown(cluster_, "checkpoint.kind, method.offload or method.offload_activations",
             "how fast a device reaches its host's memory", "nodes.host_link");
   return static_cast<double>(bytes) / rate;
 }

@@ -75,6 +75,25 @@ class Gains {
     });
   }
 
+  void hosts() {
+    const auto with = [&](const char* resource, double link, double bandwidth) {
+      cluster::Cluster changed = pricing_.cluster;
+      changed.scale_hosts(link, bandwidth);
+      run(resource, changed);
+    };
+    bool copies = false, updates = false;
+    for (const program::Role& role : linked_.program.roles)
+      for (const program::Op& op : role.ops) {
+        const bool moves = std::ranges::any_of(op.refs, [&](const program::Ref& ref) {
+          return role.storages[role.views[ref.view].storage].place == program::Place::host;
+        });
+        copies = copies || (moves && std::holds_alternative<program::Copy>(op.work));
+        updates = updates || place_of(role, op) == program::Place::host;
+      }
+    if (copies) with("hosts: link to a device", more, 1);
+    if (updates) with("hosts: memory bandwidth", 1, more);
+  }
+
   void host() {
     link::OrderedProgram changed = linked_;
     bool issues = false;
@@ -172,6 +191,7 @@ std::vector<Gain> gains(const link::OrderedProgram& linked, const Pricing& prici
     latency = latency || (carries(link) && pricing.cluster.links()[link].latency.value > 0);
   if (latency) out.latency();
   out.library();
+  out.hosts();
   out.host();
   return out.sorted();
 }

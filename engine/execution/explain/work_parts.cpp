@@ -88,7 +88,7 @@ WorkPart WorkParts::part_of(const TraceLabels& labels, Id role, Id op) const {
           [&](const program::Copy&) {
             const program::Role& whose = linked_.program.roles[role];
             const program::Ref& from = whose.ops[op].refs.front();
-            // A copy of state is a snapshot; other copies bring gradients and weights to and fro.
+            // A copy of state is a snapshot; other copies bring gradients, weights and activations to and fro.
             if (whose.storages[whose.views[from.view].storage].life == program::Life::state)
               return WorkPart{PartKind::checkpoint, labels.name(role, op)};
             if (std::ranges::all_of(whose.ops[op].refs, [&](const program::Ref& ref) {
@@ -96,8 +96,7 @@ WorkPart WorkParts::part_of(const TraceLabels& labels, Id role, Id op) const {
                          program::Place::device;
                 }))
               return WorkPart{PartKind::kernel, labels.name(role, op)};
-            return WorkPart{PartKind::communication,
-                            whose.lanes[whose.ops[op].lane].name + " copy"};
+            return WorkPart{PartKind::host_copy, whose.lanes[whose.ops[op].lane].name + " copy"};
           },
           [&](const program::Save&) {
             return WorkPart{PartKind::checkpoint, labels.name(role, op)};

@@ -1,5 +1,6 @@
 // Names for what a step spends its time on: the passes by kind of segment, the optimizer, kernels,
-// the host, communication by axis of the mesh and move, and waiting. Each op has one such part.
+// the host, copies between host and device, communication by axis of the mesh and move, and
+// waiting. Each op has one such part.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,12 +23,14 @@ enum class PartKind : std::uint8_t {
   optimizer,
   checkpoint,
   host,
+  host_copy,
   communication,
   waiting
 };
 constexpr auto spellings(PartKind) {
   return std::to_array<const char*>(
-      {"compute", "kernel", "optimizer", "checkpoint", "host", "communication", "waiting"});
+      {"compute", "kernel", "optimizer", "checkpoint", "host", "host_copy", "communication",
+       "waiting"});
 }
 
 struct WorkPart {

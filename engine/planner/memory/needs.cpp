@@ -51,20 +51,30 @@ int copies_in_memory(const plan::Checkpoints& how) {
 /// Throws InputError for a host that lacks memory. Names what would help, if that was found to.
 void refuse_host(const HostNeed& host, const plan::Plan& plan, const model::ModelSpec& model,
                  const cluster::Cluster& cluster) {
-  std::string help;
-  if (plan.exchange.offload == plan::Offload::none) {
-    help = "checkpoints: use checkpoint.kind = \"sharded\", which needs none";
-  } else if (plan.checkpoints.every > 0) {
-    help =
-        "the optimizer and checkpoints: use checkpoint.kind = \"sharded\", which needs none for "
-        "checkpoints";
-  } else {
-    plan::Plan without = plan;
-    without.exchange.offload = plan::Offload::none;
-    const auto remedy = find_remedy({without, {"method.offload=none"}}, model, cluster);
-    help = "the optimizer; " +
-           (remedy ? would_fit(*remedy) : std::string("nor was a way found to do without it"));
+  std::vector<std::string> users;
+  Trial without{plan, {}};
+  if (plan.exchange.offload != plan::Offload::none) {
+    users.emplace_back("the optimizer");
+    without.plan.exchange.offload = plan::Offload::none;
+    without.changes.emplace_back("method.offload=none");
   }
+  if (plan.schedule.hosted.on) {
+    users.emplace_back("activations");
+    without.plan.schedule.hosted.on = false;
+    without.changes.emplace_back("method.offload_activations=false");
+  }
+  std::string help;
+  if (plan.checkpoints.every > 0) {
+    help = fmt::format(": use checkpoint.kind = \"sharded\", which needs none{}",
+                       users.empty() ? "" : " for checkpoints");
+    users.emplace_back("checkpoints");
+  } else {
+    const auto remedy = find_remedy(without, model, cluster);
+    help = "; " + (remedy ? would_fit(*remedy)
+                          : fmt::format("nor was a way found to do without {}",
+                                        users.size() > 1 ? "them" : "it"));
+  }
+  help = fmt::format("{}{}", fmt::join(users, " and "), help);
   throw InputError(fmt::format("memory: the host of node {} has {}, its ranks need {} for {}",
                                host.node, text(host.capacity), text(host.need), help));
 }
@@ -97,8 +107,8 @@ std::vector<DeviceNeed> device_needs(const link::LinkedProgram& linked,
   return out;
 }
 
-std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
-                                   const cluster::Cluster& cluster, const plan::Plan& plan) {
+std::vector<HostNeed> host_needs(const link::LinkedProgram& linked, const cluster::Cluster& cluster,
+                                 const plan::Plan& plan) {
   const std::vector<Id>& rank_to_device = plan.placement.rank_to_device;
   std::map<Id, std::int64_t> need;  // by node
   for (Id r = 0; r < linked.program.roles.size(); ++r)
@@ -111,10 +121,16 @@ std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
             memory.host + memory.snapshots * (copies_in_memory(plan.checkpoints) - 1) +
             (cluster.shared_cores() > 0 ? memory.total() : 0);
       }
+  std::vector<HostNeed> out;
   for (const auto& [node, bytes] : need)
-    if (const Bytes memory = cluster.host_of(node).memory;
-        memory.value > 0 && static_cast<double>(bytes) > memory.value)
-      return HostNeed{node, bytes, static_cast<std::int64_t>(memory.value)};
+    out.push_back({node, bytes, static_cast<std::int64_t>(cluster.host_of(node).memory.value)});
+  return out;
+}
+
+std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
+                                   const cluster::Cluster& cluster, const plan::Plan& plan) {
+  for (const HostNeed& host : host_needs(linked, cluster, plan))
+    if (host.capacity > 0 && host.need > host.capacity) return host;
   return std::nullopt;
 }
 
@@ -126,12 +142,16 @@ void check_hosts(const link::LinkedProgram& linked, const cluster::Cluster& clus
                                host->node, text(host->capacity), text(host->need))});
 }
 
+bool reaches_hosts(const cluster::Cluster& cluster) {
+  for (Id node = 0; node < static_cast<Id>(cluster.nodes()); ++node)
+    if (cluster.host_of(node).link.value == 0) return false;
+  return true;
+}
+
 bool can_offload(const cluster::Cluster& cluster) {
-  for (Id node = 0; node < static_cast<Id>(cluster.nodes()); ++node) {
-    const cluster::Host& host = cluster.host_of(node);
-    if (host.link.value == 0 || (host.bandwidth.value == 0 && cluster.shared_cores() == 0))
-      return false;
-  }
+  if (!reaches_hosts(cluster)) return false;
+  for (Id node = 0; node < static_cast<Id>(cluster.nodes()); ++node)
+    if (cluster.host_of(node).bandwidth.value == 0 && cluster.shared_cores() == 0) return false;
   return true;
 }
 
@@ -154,11 +174,13 @@ void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
   const auto needs = device_needs(linked, cluster, plan.placement.rank_to_device);
   const DeviceNeed* worst = fullest(needs);
   if (worst == nullptr) return;
-  if (plan.exchange.offload != plan::Offload::none && !can_offload(cluster))
+  const bool updates = plan.exchange.offload != plan::Offload::none;
+  if ((updates && !can_offload(cluster)) || (plan.schedule.hosted.on && !reaches_hosts(cluster)))
     for (Id node = 0; node < static_cast<Id>(cluster.nodes()); ++node) {
       const costs::StoragePrices prices(cluster, plan.placement.rank_to_device);
       // No advice on memory helps where these throw an InputError, which says what is not known.
-      prices.copy(node, 0), prices.update(node, 0);
+      prices.copy(node, 0);
+      if (updates) prices.update(node, 0);
     }
   const Id role = linked.role_of[worst->rank];
   const auto remedy = find_remedy({plan, {}}, model, cluster);
@@ -169,8 +191,8 @@ void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
       linked.program.roles[role].name, plan.method, parts_text(worst->parts),
       remedy ? would_fit(*remedy)
              : std::string(
-                   "no number of micro-batches, recomputation, sharding of states, optimizer on "
-                   "the host, other mesh of these devices or smaller batch was found to fit"));
+                   "no number of micro-batches, recomputation, sharding of states, optimizer or "
+                   "activations on the host, other mesh of these devices or smaller batch was found to fit"));
   throw DoesNotFit(all, brief_text(*worst, remedy),
                    remedy ? remedy->changes : std::vector<std::string>{});
 }

@@ -36,15 +36,19 @@ std::string parts_text(const link::Parts& parts);
 /// Bytes that the ranks of a node keep in the memory of its host.
 struct HostNeed {
   Id node = none;
-  std::int64_t need = 0, capacity = 0;
+  std::int64_t need = 0, capacity = 0;  // capacity 0: not known
 };
+/// One entry for each node whose host holds anything.
+std::vector<HostNeed> host_needs(const link::LinkedProgram& linked, const cluster::Cluster& cluster,
+                                 const plan::Plan& plan);
 /// The first node whose host has less memory than its ranks need; none: all have enough, or the
 /// platform does not say how much.
 std::optional<HostNeed> short_host(const link::LinkedProgram& linked,
                                    const cluster::Cluster& cluster, const plan::Plan& plan);
 
-/// Whether the platform says what an optimizer on the host needs: how fast each host's memory is,
-/// and its link to the devices.
+/// Whether the platform says what activations on the host need: how fast each host's link to its
+/// devices is. And what an optimizer there needs: also how fast the host's memory is.
+bool reaches_hosts(const cluster::Cluster& cluster);
 bool can_offload(const cluster::Cluster& cluster);
 
 /// Throws Refused, which names the host, where short_host finds one.

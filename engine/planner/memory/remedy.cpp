@@ -91,6 +91,11 @@ Trial with_offload(Trial trial) {
   trial.changes.emplace_back("method.offload=optimizer");
   return trial;
 }
+Trial with_hosted_activations(Trial trial) {
+  trial.plan.schedule.hosted.on = true;
+  trial.changes.emplace_back("method.offload_activations=true");
+  return trial;
+}
 Trial with_sequence_parallel(Trial trial) {
   trial.plan.mesh.sequence_parallel = true;
   trial.changes.emplace_back("method.sequence_parallel=true");
@@ -104,6 +109,8 @@ std::vector<Change> savings(const Trial& on, const plan::Plan& start, const mode
                             const cluster::Cluster& cluster) {
   std::vector<Change> out;
   const methods::Combines& can = methods::strategy_named(on.plan.method).combines;
+  if (!on.plan.schedule.hosted.on && reaches_hosts(cluster))
+    out.emplace_back(with_hosted_activations);
   if (can.offload && on.plan.exchange.offload == plan::Offload::none && can_offload(cluster))
     out.emplace_back(with_offload);
   if (can.recompute && !on.plan.schedule.recompute) out.emplace_back(with_recompute);
@@ -203,7 +210,7 @@ class RemedySearch {
   }
 
  private:
-  static constexpr int for_smaller_batches = 2, for_other_meshes = 2, for_all_together = 6;
+  static constexpr int for_smaller_batches = 2, for_other_meshes = 2, for_all_together = 7;
 
   /// Whether the plan is valid and its lower bound of memory fits.
   bool open(const plan::Plan& plan) {

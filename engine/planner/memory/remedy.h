@@ -20,7 +20,7 @@ struct Remedy {
 /// The largest number of changed plans that find_remedy compiles. It does not compile plans whose
 /// lower bound of memory is too large (bounds.h), and plans with more than `most_tried_passes`
 /// passes (plan::passes_of), unless the original plan has as many when it recomputes.
-inline constexpr int most_remedies = 26;
+inline constexpr int most_remedies = 28;
 inline constexpr std::int64_t most_tried_passes = 15'000;
 /// A changed plan, and its changes in the form of --set.
 struct Trial {

@@ -60,6 +60,20 @@ double Bounds::host_seconds(const plan::Plan& plan, std::int64_t elements) {
   return bytes * mesh_of(plan).host_rate;
 }
 
+double Bounds::copy_seconds(const plan::Plan& plan, const Replica& replica, int stage) {
+  if (!plan.schedule.hosted.on || plan.schedule.hosted.layers > 0) return 0;
+  // The last segments of a chunk may stay; of two segments that are recomputed together, one is
+  // copied.
+  const std::size_t stay = 2 * static_cast<std::size_t>(plan.schedule.hosted.ahead);
+  const auto& sums = saved(replica.samples, plan);
+  double bytes = 0;
+  for (auto c = static_cast<std::size_t>(stage); c < plan.placement.stages.size();
+       c += static_cast<std::size_t>(plan.mesh.pp))
+    if (const std::vector<Id>& chunk = plan.placement.stages[c]; chunk.size() > stay)
+      bytes += sums[chunk.back() + 1 - stay] - sums[chunk.front()];
+  return plan.schedule.micro_batches * bytes * mesh_of(plan).copy_rate;
+}
+
 double Bounds::local_seconds(const plan::Plan& plan) {
   if (cluster_.shared_cores() > 0) return 0;
   double most = 0;
@@ -77,12 +91,15 @@ Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
     if (mesh.order == plan.mesh.order && mesh.devices == plan.placement.rank_to_device) return mesh;
   MeshGroups& mesh = meshes.emplace_back(
       MeshGroups{.order = plan.mesh.order, .devices = plan.placement.rank_to_device});
-  if (cluster_.shared_cores() == 0 && can_offload(cluster_)) {
-    const costs::StoragePrices host(cluster_, mesh.devices);
-    mesh.host_rate = std::numeric_limits<double>::infinity();
-    for (const Id d : mesh.devices)
-      mesh.host_rate = std::min(mesh.host_rate, host.update(cluster_.devices()[d].node, 1));
-  }
+  const costs::StoragePrices host(cluster_, mesh.devices);
+  const auto fastest = [&](auto seconds) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Id d : mesh.devices) least = std::min(least, seconds(cluster_.devices()[d].node));
+    return least;
+  };
+  if (cluster_.shared_cores() == 0 && can_offload(cluster_))
+    mesh.host_rate = fastest([&](Id node) { return host.update(node, 1); });
+  if (reaches_hosts(cluster_)) mesh.copy_rate = fastest([&](Id node) { return host.copy(node, 1); });
   const RankGrid at(plan);
   using Key = std::pair<int, std::vector<std::vector<PacedKind>>>;
   std::map<Key, std::size_t> seen;  // the index of the replica
@@ -201,6 +218,7 @@ double Bounds::compute_seconds(const plan::Plan& plan, const Replica& replica, b
   for (std::size_t c = 0; c < chunks; ++c) {
     const std::size_t s = c % pp;
     most = std::max(most, down + micro_batches * rest[s]);
+    if (c < pp) most = std::max(most, copy_seconds(plan, replica, static_cast<int>(s)));
     if ((once_a_step || hosted) && c < pp) {
       const std::int64_t first = elements(plan)[s].first;
       const double sums = once_a_step ? network_seconds(plan, static_cast<int>(s), first) : 0;
@@ -342,12 +360,19 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
       const auto& sums = saved(replica.samples, plan);
       const int alive =
           order.in_flight(plan, s) - (order.halved != nullptr ? order.halved(plan, s) : 0);
-      double least = std::numeric_limits<double>::infinity();
+      double least = std::numeric_limits<double>::infinity(), largest = 0;
       for (auto c = static_cast<std::size_t>(s); c < plan.placement.stages.size();
-           c += static_cast<std::size_t>(plan.mesh.pp))
-        least = std::min(least, sums[plan.placement.stages[c].back() + 1] -
-                                    sums[plan.placement.stages[c].front()]);
-      const double bytes = states + alive * least;
+           c += static_cast<std::size_t>(plan.mesh.pp)) {
+        const std::vector<Id>& chunk = plan.placement.stages[c];
+        least = std::min(least, sums[chunk.back() + 1] - sums[chunk.front()]);
+        for (const Id segment : chunk)
+          largest = std::max(
+              largest, static_cast<double>(saved_bytes(model_, segment, replica.samples,
+                                                       split_of(plan), plan.precision)));
+      }
+      // Activations on the host are on the device while their segment's backward runs, recomputed
+      // ones too.
+      const double bytes = states + (plan.schedule.hosted.on ? largest : alive * least);
       for (const auto& [kind, pace] : replica.kinds[static_cast<std::size_t>(s)])
         add_need(most, bytes, cluster_.kinds()[kind]);
     }

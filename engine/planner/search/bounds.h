@@ -28,7 +28,8 @@
 //       network                          [ gradients in one piece ][ weights ]  + max(work,
 //       network)
 //
-//   The same holds for the updates of an optimizer on the host, whose lane does one at a time.
+//   The same holds for the updates of an optimizer on the host, whose lane does one at a time, and
+//   for copies of activations to the host.
 //
 #pragma once
 #include <list>
@@ -85,7 +86,8 @@ class Bounds {
     std::vector<Replica> replicas = {};
     std::vector<Id> data_groups = {};   // by stage: all of its data-parallel groups
     std::vector<Id> shard_groups = {};  // the same, divided into groups of plan::Exchange::group()
-    double host_rate = 0;               // seconds that the fastest host takes for a byte
+    // Seconds that the fastest host takes for a byte: to update it, and to copy it.
+    double host_rate = 0, copy_rate = 0;
     /// By first member of a replica and bytes; entries are by stage.
     std::map<std::pair<int, std::int64_t>, std::vector<Hop>> hops = {};
   };
@@ -108,6 +110,8 @@ class Bounds {
   double network_seconds(const plan::Plan& plan, int stage, std::int64_t elements);
   /// Of a rank's updates in its host's memory. `elements`: of the stage, before ZeRO divides them.
   double host_seconds(const plan::Plan& plan, std::int64_t elements);
+  /// Of a rank's copies of activations to its host.
+  double copy_seconds(const plan::Plan& plan, const Replica& replica, int stage);
   Work chunk_work(const plan::Plan& plan, const Replica& replica, int stage, std::size_t chunk,
                   bool recompute, bool network);
   /// Running sums over segments; entry s is the sum of the segments before s. Seconds of all

@@ -15,6 +15,7 @@
 #include "engine/costs/device/local_prices.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/methods/strategy.h"
+#include "engine/planner/memory/needs.h"
 #include "engine/planner/placement/shares.h"
 
 namespace rehearse::planner {
@@ -34,6 +35,7 @@ constexpr std::array shape_keys{"pp",
                                 "shard_group",
                                 "reshard_group",
                                 "offload",
+                                "offload_activations",
                                 "bucket"};
 
 class Enumeration {
@@ -310,14 +312,27 @@ Candidates candidates(const job::Job& job, const costs::Profile* profile, bool w
   return Enumeration(job, profile, wide).run();
 }
 
-std::optional<plan::Plan> on_host(const job::Job& job, const plan::Plan& candidate) {
-  if (job.where.contains("method.offload") || candidate.exchange.offload != plan::Offload::none ||
-      !methods::strategy_named(candidate.method).combines.offload)
-    return std::nullopt;
-  plan::Plan plan = candidate;
-  plan.exchange.offload = plan::Offload::optimizer;
-  auto ready = unless_refused([&] { return methods::prepare(std::move(plan), job.model); });
-  return ready ? std::optional(*std::move(ready)) : std::nullopt;
+std::vector<plan::Plan> on_host(const job::Job& job, const plan::Plan& candidate) {
+  std::vector<plan::Plan> out;
+  const methods::Combines& can = methods::strategy_named(candidate.method).combines;
+  const auto add = [&](const plan::Plan& plan) {
+    if (auto ready = unless_refused([&] { return methods::prepare(plan, job.model); }))
+      out.push_back(*std::move(ready));
+  };
+  if (!job.where.contains("method.offload") && candidate.exchange.offload == plan::Offload::none &&
+      can.offload && can_offload(job.cluster)) {
+    plan::Plan plan = candidate;
+    plan.exchange.offload = plan::Offload::optimizer;
+    add(plan);
+  }
+  if (!job.where.contains("method.offload_activations") && !candidate.schedule.hosted.on &&
+      candidate.exchange.offload == plan::Offload::none && reaches_hosts(job.cluster) &&
+      (candidate.schedule.recompute || !can.recompute)) {
+    plan::Plan plan = candidate;
+    plan.schedule.hosted.on = true;
+    add(plan);
+  }
+  return out;
 }
 
 std::vector<std::string> stated_choices(const job::Job& job) {

@@ -105,17 +105,17 @@ bool Operations::run(Prepared& p, std::int64_t step) {
 }
 
 void Operations::copy(Prepared& p, std::int64_t step) {
+  const Operand &from = p.need(program::Slot::source), &to = p.need(program::Slot::target);
+  if (memory_.is_saved(from)) return memory_.copy_saved(from, to, step);
   // The first snapshot of a step runs after an update of this step and before all of the next one.
-  const bool snapshot =
-      role_.storages[p.need(program::Slot::source).storage].life == program::Life::state;
+  const bool snapshot = role_.storages[from.storage].life == program::Life::state;
   if (snapshot && std::exchange(copied_step_, step) != step) {
     if (accelerator_ != nullptr)
       accelerator_->copy(copied_skipped_.get(), skips_, sizeof *skips_);
     else
       copy_skips(*skips_, *reinterpret_cast<SkipCount*>(copied_skipped_.get()));
   }
-  memory_.write(p.need(program::Slot::target), step)
-      .copy_(memory_.read(p.need(program::Slot::source), step), accelerator_ != nullptr);
+  memory_.write(to, step).copy_(memory_.read(from, step), accelerator_ != nullptr);
 }
 
 Buffer Operations::payload(const Operand& operand, std::int64_t step) {

@@ -111,6 +111,8 @@ const std::map<std::string, Words> out_of_range = {
     {"method.degree", {"0", "-1", "99999999"}},
     {"method.graph_seed", {"-1", "99999999999"}},
     {"method.recompute_layers", {"-1", "99999999999"}},
+    {"method.offload_layers", {"-1", "99999999999"}},
+    {"method.offload_ahead", {"0", "-1", "5000"}},
     {"method.prefetch", {"-1", "5000"}},
     {"method.pending_buckets", {"0", "-1", "5000"}},
     {"method.shard_group", {"-1", "99999999999"}},

@@ -1,8 +1,12 @@
-// ZeRO-Offload (Ren et al., USENIX ATC 2021): what is on the device and on the host, what crosses
-// PCIe, what the host's work costs, and that all of it is hidden behind what it need not wait for.
+// What is in host memory: the optimizer (ZeRO-Offload; Ren et al., USENIX ATC 2021) and activations.
+// What crosses PCIe for it, what the host's work costs, and what hides behind what it need not wait
+// for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 
 #include "engine/base/names.h"
@@ -10,6 +14,7 @@
 #include "engine/execution/trace/trace.h"
 #include "tests/engine/rig.h"
 #include "tests/message_of.h"
+#include "tests/methods.h"
 
 namespace rehearse::methods {
 namespace {
@@ -121,6 +126,165 @@ TEST(Offload, IsRefusedWhereWeightsHaveVersions) {
     EXPECT_THAT(test::message_of([&] { compile(plan, test::small_model(4)); }),
                 testing::HasSubstr("method.offload: optimizer does not combine"))
         << method;
+  }
+}
+
+plan::Plan hosting(const std::string& method, int pp, int micro_batches, int ahead = 2) {
+  plan::Plan plan = test::plan_of(method, pp, 1, 1, micro_batches);
+  plan.schedule.hosted = {.on = true, .ahead = ahead};
+  return plan;
+}
+/// Bytes of a segment that forward keeps for backward: its input, and without recomputation what is
+/// computed inside of it.
+double kept_bytes(const plan::Plan& plan, const model::ModelSpec& model, Id segment) {
+  if (model.segments[segment].kind == model::SegmentKind::embedding) return 0;
+  const bool layer = plan.schedule.recompute_unit == plan::RecomputeUnit::layer;
+  if (layer && model.segments[segment].kind == model::SegmentKind::mlp) return 0;
+  const std::int64_t input = std::int64_t{plan.samples()} * model.seq_len * model.hidden * 4;
+  return static_cast<double>(
+      input + (plan.schedule.recompute
+                   ? 0
+                   : saved_bytes(model, segment, plan.samples(), model::TensorSplit(1, false),
+                                 plan.precision)));
+}
+/// The sum over all segments but the last `ahead` ones that keep anything, whose backward begins
+/// at once.
+double moved_bytes(const plan::Plan& plan, const model::ModelSpec& model) {
+  double sum = 0;
+  int stay = plan.schedule.hosted.ahead;
+  for (auto s = static_cast<Id>(model.segments.size()); s-- > 0;) {
+    const double bytes = kept_bytes(plan, model, s);
+    if (bytes > 0 && stay-- <= 0) sum += bytes;
+  }
+  return plan.schedule.micro_batches * sum;
+}
+
+TEST(HostedActivations, GoThereAndBack) {
+  for (const int micro_batches : {1, 3})
+    for (const int ahead : {1, 2, 5}) {
+      plan::Plan plan = hosting("ddp", 1, micro_batches, ahead);
+      const auto check = [&](const char* what) {
+        SCOPED_TRACE(testing::Message() << what << " ahead " << ahead);
+        const test::Rig rig(plan, test::small_model(8), test::fast(1));
+        const double bytes = moved_bytes(plan, rig.model);
+        EXPECT_EQ(copied(rig, "act.d2h"), bytes);
+        EXPECT_EQ(copied(rig, "act.h2d"), bytes);
+        // A micro-batch ends before the next one begins.
+        EXPECT_EQ(static_cast<double>(rig.linked.memory[0].host), bytes / micro_batches);
+      };
+      check("whole");
+      plan.schedule.recompute = true;
+      check("recomputing segments");
+      plan.schedule.recompute_unit = plan::RecomputeUnit::layer;
+      check("recomputing layers");
+    }
+}
+
+TEST(HostedActivations, LeaveThoseOfAFewSegmentsOnTheDevice) {
+  const auto of = [](bool on, int layers) {
+    plan::Plan plan = hosting("ddp", 1, 2);
+    plan.schedule.hosted.on = on;
+    // Slow copies: what is planned fits any timing, and here it would be needed.
+    return test::Rig(plan, test::small_model(layers), hosts(1, 1e3, 1e3)).linked.memory[0];
+  };
+  EXPECT_GT(of(false, 16).value, 1.8 * static_cast<double>(of(false, 8).value));
+  EXPECT_EQ(of(true, 16).value, of(true, 8).value);
+  EXPECT_LT(of(true, 16).total(), of(false, 16).total());
+  EXPECT_GT(of(true, 16).host, 1.8 * static_cast<double>(of(true, 8).host));
+}
+
+TEST(HostedActivations, OfSomeLayers) {
+  plan::Plan plan = hosting("1f1b", 2, 4);
+  plan.placement.partition = plan::Partition::layers;
+  plan.schedule.hosted.layers = 1;
+  const test::Rig rig(plan, test::small_model(8), test::fast(2));
+  std::map<std::string, int> copies;  // by the name of what is copied
+  for (const program::Role& role : rig.linked.program.roles)
+    for (const program::Op& op : role.ops)
+      if (std::holds_alternative<program::Copy>(op.work))
+        ++copies[role.storages[role.views[op.refs.front().view].storage].name];
+  // The first layer of each stage: segments 1 and 2, and 9 and 10, of four micro-batches.
+  std::map<std::string, int> wanted;
+  for (const int segment : {1, 2, 9, 10})
+    for (const char* what : {"x", "saved"})
+      for (const char* where : {"", ".host"}) wanted[what + std::to_string(segment) + where] = 4;
+  EXPECT_EQ(copies, wanted);
+}
+
+TEST(HostedActivations, HideBehindPassesOrSetThePace) {
+  const auto last_pass = [](const test::Rig& rig) {
+    execution::Recording recording;
+    rig.run(recording);
+    double end = 0;
+    for (const execution::Interval& i : recording.intervals)
+      if (std::holds_alternative<program::Compute>(rig.linked.program.roles[0].ops[i.op].work))
+        end = std::max(end, i.end);
+    return end;
+  };
+  const model::ModelSpec model = test::small_model(8);
+  const plan::Plan plan = hosting("ddp", 1, 1);
+  plan::Plan without = plan;
+  without.schedule.hosted.on = false;
+  const test::Rig plain(without, model, test::fast(1));
+  const double passes = last_pass(plain);
+  // A pass takes microseconds, and so does a copy here: none has to wait for one.
+  double largest = 0, ends = 0;
+  for (Id s = 0; s < model.segments.size(); ++s)
+    largest = std::max(largest, kept_bytes(plan, model, s));
+  const program::Role& role = plain.linked.program.roles[0];
+  double shortest = 1;
+  for (Id o = 0; o < role.ops.size(); ++o)
+    if (const auto* c = std::get_if<program::Compute>(&role.ops[o].work)) {
+      const double seconds = plain.costs.seconds(0, o, 0);
+      if (model.segments[c->segment].layer >= 0) shortest = std::min(shortest, seconds);
+      if (c->segment == 0 || (c->segment == 1 && is_backward(c->pass))) ends += seconds;
+    }
+  EXPECT_NEAR(last_pass(test::Rig(plan, model, hosts(1, largest / shortest, 1e30))), passes,
+              1e-9 * passes);
+  // Copies that take a million times as long: all go to the host one after the other, from when
+  // the embedding has ended, then all come back, before the backward of the first layer. The first
+  // that comes back, an input, does so while the last one still goes.
+  const double rate = 1e-6 * largest / shortest;
+  const double input = model.seq_len * model.hidden * 4.0;
+  const double copies = (2 * moved_bytes(plan, model) - input) / rate;
+  EXPECT_NEAR(last_pass(test::Rig(plan, model, hosts(1, rate, 1e30))), ends + copies,
+              1e-9 * copies);
+}
+
+/// On every stage but the last, backwards of other micro-batches come first, so all go to the host.
+TEST(HostedActivations, OfPipelinesStayWhereBackwardFollows) {
+  const plan::Plan plan = hosting("1f1b", 2, 4, 1);
+  const test::Rig rig(plan, test::small_model(8), test::fast(2));
+  for (const program::Role& role : rig.linked.program.roles) {
+    std::set<Id> segments, moved;
+    for (const program::Op& op : role.ops) {
+      if (const auto* c = std::get_if<program::Compute>(&op.work); c != nullptr && c->segment > 0)
+        segments.insert(c->segment);
+      const std::string& name = role.storages[role.views[op.refs.front().view].storage].name;
+      if (std::holds_alternative<program::Copy>(op.work) && name.starts_with("x") &&
+          !name.ends_with(".host"))
+        moved.insert(static_cast<Id>(std::stoi(name.substr(1))));
+    }
+    const bool last = segments.contains(static_cast<Id>(rig.model.segments.size() - 1));
+    EXPECT_EQ(moved.size(), segments.size() - (last ? 1 : 0));
+  }
+}
+
+TEST(HostedActivations, CombineWithEveryMethod) {
+  for (const std::string& method : test::all_methods()) {
+    SCOPED_TRACE(method);
+    const Combines& can = strategy_named(method).combines;
+    const int pp = can.pp ? 2 : 1;
+    plan::Plan plan = test::plan_of(method, pp, can.pp ? 1 : 2, 1, 4);
+    plan.schedule.global_batch *= 8;  // activations are most of the memory
+    plan.mesh.servers = can.servers ? 1 : 0;
+    plan.schedule.virtual_stages = can.interleave && method == "interleaved" ? 2 : 1;
+    const model::ModelSpec model = test::small_model(16);
+    const link::LinkedProgram without = link::link(compile(plan, model));
+    plan.schedule.hosted = {.on = true, .ahead = 1};
+    const link::LinkedProgram with = link::link(compile(plan, model));
+    EXPECT_LT(with.memory[0].total(), without.memory[0].total());
+    EXPECT_GT(with.memory[0].host, without.memory[0].host);
   }
 }
 

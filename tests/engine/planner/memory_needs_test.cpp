@@ -247,8 +247,8 @@ TEST(Fit, SaysWhatIsTooLargeAndWhatWouldHelp) {
   EXPECT_THAT(said, HasSubstr("this would fit"));
   EXPECT_THAT(said, HasSubstr("--set method.micro_batches=2"));
   EXPECT_THAT(message(1000), HasSubstr("no number of micro-batches, recomputation, sharding of "
-                                       "states, optimizer on the host, other mesh of these devices "
-                                       "or smaller batch"));
+                                       "states, optimizer or activations on the host, other mesh "
+                                       "of these devices or smaller batch"));
 }
 
 TEST(Fit, WhatIsReservedFitsNothing) {

@@ -130,14 +130,14 @@ TEST(PlannerTries, IsNoSlowerWithMoreMemory) {
 
 TEST(PlannerTries, SaysWhatTheSmallestPlanNeeds) {
   // What it needs does not depend on what there is.
-  for (const char* reserve : {"13.5GB", "14GB"}) {
+  for (const char* reserve : {"13.7GB", "14GB"}) {
     const job::Job job = job_of("gemma2-2b", "dgx1",
                                 fmt::format("train.global_batch = 16\ntrain.seq_len = 2048\n"
                                             "method.precision = \"fp16\"\n"
                                             "cluster.memory_reserve = \"{}\"",
                                             reserve));
     EXPECT_THAT(test::message_of([&] { decide(job, nullptr, {}); }),
-                testing::HasSubstr("candidates needs 4.04 GB of V100 SXM2 16GB's"));
+                testing::HasSubstr("candidates needs 3.6 GB of V100 SXM2 16GB's"));
   }
 }
 

@@ -46,6 +46,10 @@ std::vector<Case> combinations() {
       add("of 2, zero3, recomputing", {.method = "zero3",
                                        .mesh = {.cp = 2},
                                        .schedule = {.micro_batches = 2, .recompute = true}});
+      add("of 2, activations on the host",
+          {.method = "ddp",
+           .mesh = {.cp = 2},
+           .schedule = {.micro_batches = 2, .hosted = {.on = true, .ahead = 1}}});
       add("of 2, 1f1b",
           {.method = "1f1b", .mesh = {.pp = 2, .cp = 2}, .schedule = {.micro_batches = 4}});
       if (!heads || model == "gpt-tiny")

@@ -1,5 +1,6 @@
 #include "engine/methods/lowering/stage/activations.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -51,15 +52,22 @@ std::int64_t Activations::elements(const Sized& s, int samples) const {
   return 0;
 }
 
-Id Activations::add(Sized sized, std::string name, program::DType dtype, int indices,
-                    program::Life life) {
-  sized.view = role_.storage({.name = std::move(name),
-                              .life = life,
-                              .dtype = dtype,
-                              .elements = elements(sized, who_.samples),
-                              .indices = indices});
+Id Activations::add(Sized sized, program::Storage storage) {
+  storage.elements = elements(sized, who_.samples);
+  sized.view = role_.storage(std::move(storage));
   sized_.push_back(sized);
   return sized.view;
+}
+
+Activations::Moved Activations::moved(Id view) {
+  const auto [known, fresh] = moved_.try_emplace(view);
+  if (!fresh) return known->second;
+  const Sized sized = *std::ranges::find(sized_, view, &Sized::view);
+  const program::Storage& of = role_.role().storages[role_.role().views[view].storage];
+  program::Storage host = of, back = of;
+  host.name += ".host", host.place = program::Place::host;
+  back.name += ".back";
+  return known->second = {.host = add(sized, std::move(host)), .back = add(sized, std::move(back))};
 }
 
 Id Activations::boundary(Boundary what, Id segment, bool shard, bool per_pass) {
@@ -114,8 +122,10 @@ Id Activations::buffer(Exchanged what, int instances) {
   const auto at = static_cast<std::size_t>(what);
   Id& view = exchanged_[at].back();
   if (view == none)
-    view = add({.size = size_of_exchanged(what)}, exchanged_names[at], plan_.precision, instances,
-               program::Life::buffer);
+    view = add({.size = size_of_exchanged(what)}, {.name = exchanged_names[at],
+                                                   .life = program::Life::buffer,
+                                                   .dtype = plan_.precision,
+                                                   .indices = instances});
   return view;
 }
 

@@ -5,7 +5,9 @@
 // Shapes: B samples of a micro-batch, T tokens of a sample, H hidden; tp as in the plan.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/methods/lowering/roles.h"
@@ -66,6 +68,12 @@ class Activations {
   /// use in turn.
   Id exchanged(Exchanged what, Id segment, bool per_pass = false);
   Id buffer(Exchanged what, int instances);
+  /// Two more storages like that of `view`, which is one of the above: one in the memory of the
+  /// host, and one on the device for what comes back from there.
+  struct Moved {
+    Id host = none, back = none;
+  };
+  Moved moved(Id view);
   /// f32 (B T, 3): per token the maximum, sum of exponentials and target logit over this rank's
   /// part of the vocabulary.
   Id stats();
@@ -83,8 +91,10 @@ class Activations {
   };
   static Size size_of_exchanged(Exchanged what);
   std::int64_t elements(const Sized& sized, int samples) const;
-  Id add(Sized sized, std::string name, program::DType dtype, int indices,
-         program::Life life = program::Life::value);
+  Id add(Sized sized, program::Storage storage);
+  Id add(Sized sized, std::string name, program::DType dtype, int indices) {
+    return add(sized, {.name = std::move(name), .dtype = dtype, .indices = indices});
+  }
 
   program::RoleBuilder& role_;
   const plan::Plan& plan_;
@@ -95,6 +105,7 @@ class Activations {
   std::vector<std::vector<Id>> boundaries_;  // views, [Boundary][segment]; none: not made yet
   std::vector<Id> saved_;                    // views, [segment]; none: not made yet
   std::vector<std::vector<Id>> exchanged_;   // views, [Exchanged][segment]; none: not made yet
+  std::map<Id, Moved> moved_ = {};
   Id stats_ = none, all_stats_ = none;       // views; none: not made yet
 };
 

@@ -23,6 +23,7 @@ Stage::Stage(program::Program& program, const plan::Plan& plan, const model::Mod
       tp_(axis_named(program, "tp")),
       cp_(axis_named(program, "cp")),
       activations_(role_, plan, model, who_),
+      hosted_(role_, plan, model, activations_),
       optimizer_(role_, plan, sync.scale_age(plan)),
       recomputed_(plan::recomputed(plan, model)),
       buckets_(make_buckets(program, plan, model, who.stage, sync)) {
@@ -131,14 +132,64 @@ void Stage::on_tensor_ranks(program::Move move, const program::Ref& from, progra
   }
 }
 
+bool Stage::keeps(Id segment) const {
+  switch (model_.segments[segment].kind) {
+    case model::SegmentKind::embedding:
+      return false;
+    case model::SegmentKind::mlp:
+      return !layered(segment);
+    default:
+      return true;
+  }
+}
+
+std::vector<program::Ref> Stage::kept(Id segment, const Action& action) {
+  const bool shard = plan_.mesh.sequence_parallel && tp_;
+  std::vector<program::Ref> refs{ref(activations_.boundary(Boundary::input, segment, shard),
+                                     program::Slot::source, program::Mode::read, action.microbatch,
+                                     0, {.shard = shard ? tp_ : program::Axes{0}})};
+  if (recomputed_[segment]) return refs;
+  refs.push_back(ref(activations_.saved(segment), program::Slot::source, program::Mode::read,
+                     action.microbatch));
+  if (!divided(segment)) return refs;
+  const auto exchange = [&](Exchanged what) {
+    refs.push_back(exchanged(what, segment, program::Pass::forward, program::Slot::source,
+                             program::Mode::read, action));
+  };
+  if (plan_.mesh.rings())
+    exchange(Exchanged::kv);
+  else
+    exchange(Exchanged::heads), exchange(Exchanged::output_heads), exchange(Exchanged::output);
+  return refs;
+}
+
+void Stage::move_to_host(Id segment, Id first, const Action& action) {
+  Id compute = first;
+  while (!std::holds_alternative<program::Compute>(role_.role().ops[compute].work)) ++compute;
+  if (const Id gate = hosted_.forward_gate(); gate != none) role_.throttle(compute, gate);
+  hosted_.to_host(kept(segment, action), action);
+}
+
+void Stage::fetch(Id segment, const Action& action) {
+  if (keeps(segment) && hosted_.moves(segment, action))
+    hosted_.to_device(kept(segment, action), back(history_, 1 + plan_.schedule.hosted.ahead),
+                      action);
+}
+
+Id Stage::input_of(Id segment, const Action& action, bool for_backward) {
+  const Id view =
+      activations_.boundary(Boundary::input, segment, plan_.mesh.sequence_parallel && tp_);
+  return for_backward && hosted_.moves(segment, action) ? hosted_.back(view) : view;
+}
+
 Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
-  if (!(plan_.mesh.sequence_parallel && tp_))
-    return activations_.boundary(Boundary::input, segment, false);
+  const Id input = input_of(segment, action, for_backward);
+  if (!(plan_.mesh.sequence_parallel && tp_)) return input;
   const Id copy = activations_.boundary(Boundary::gathered_input, segment, false, true);
   const int index = action.microbatch + (for_backward ? plan_.schedule.micro_batches : 0);
   on_tensor_ranks(program::Move::all_gather,
-                  ref(activations_.boundary(Boundary::input, segment, true), program::Slot::source,
-                      program::Mode::read, action.microbatch, 0, {.shard = tp_}),
+                  ref(input, program::Slot::source, program::Mode::read, action.microbatch, 0,
+                      {.shard = tp_}),
                   ref(copy, program::Slot::target, program::Mode::write, index), action,
                   readers(segment));
   return copy;
@@ -216,6 +267,9 @@ void Stage::lower(const std::vector<Action>& actions) {
   if (std::ranges::any_of(actions,
                           [](const Action& a) { return a.pass == program::Pass::backward_weight; }))
     activations_.expect_halves();
+  std::vector<bool> keeping;
+  for (Id s = 0; s < model_.segments.size(); ++s) keeping.push_back(keeps(s));
+  hosted_.expect(actions, keeping);
   const bool placed = std::any_of(actions.begin(), actions.end(),
                                   [](const Action& a) { return a.update.has_value(); });
   std::size_t segments = 0;

@@ -14,6 +14,7 @@
 #include "engine/methods/lowering/optimizer.h"
 #include "engine/methods/lowering/roles.h"
 #include "engine/methods/lowering/stage/activations.h"
+#include "engine/methods/lowering/stage/hosted.h"
 #include "engine/methods/pass_order.h"
 #include "engine/plan/plan.h"
 #include "engine/program/role_builder.h"
@@ -109,7 +110,17 @@ class Stage {
   }
   program::Compute part(Id segment, program::Pass pass, program::Part part,
                         const Action& action) const;
-  /// What forward keeps for backward.
+  /// Whether forward keeps anything of a segment for its backward; and all of that, which may be on
+  /// the host in between.
+  bool keeps(Id segment) const;
+  std::vector<program::Ref> kept(Id segment, const Action& action);
+  /// Copies that to the host. `first`: the first op of its forward, which waits for earlier copies.
+  void move_to_host(Id segment, Id first, const Action& action);
+  /// Copies that back to the device, where it is on the host.
+  void fetch(Id segment, const Action& action);
+  /// Whether the pass reads what forward kept and what was on the host since.
+  bool was_kept(Id segment, program::Pass pass, const Action& action) const;
+  /// What a pass writes, adds to or reads of what forward keeps inside of a segment.
   program::Ref kept_ref(Id segment, program::Pass pass, program::Mode mode, const Action& action);
   program::Ref exchanged(Exchanged what, Id segment, program::Pass pass, program::Slot slot,
                          program::Mode mode, const Action& action);
@@ -138,6 +149,8 @@ class Stage {
   /// The same collective of tensor ranks, so many times.
   void on_tensor_ranks(program::Move move, const program::Ref& from, program::Ref to,
                        const Action& action, int times = 1);
+  /// The view of a segment's input, with sequence parallelism of this rank's part.
+  Id input_of(Id segment, const Action& action, bool for_backward);
   /// The view of a segment's whole input. With sequence parallelism, gathers the input first.
   Id readable_input(Id segment, const Action& action, bool for_backward);
   std::vector<program::Ref> params(Id segment, const Action& action);
@@ -165,6 +178,7 @@ class Stage {
   program::RoleBuilder role_;
   program::Axes pp_ = 0, dp_ = 0, shards_ = 0, tp_ = 0, cp_ = 0;
   Activations activations_;
+  Hosted hosted_;
   OptimizerOps optimizer_;
   std::vector<bool> recomputed_ = {};  // [segment]
   std::vector<Bucket> buckets_;

@@ -23,8 +23,7 @@ void Stage::append_gradients(std::vector<program::Ref>& refs, Id segment, progra
 void Stage::run_segment_weights(Id s, const Action& action) {
   const bool sharded_sequence = plan_.mesh.sequence_parallel && tp_;
   std::vector<program::Ref> refs = params(s, action);
-  refs.push_back(
-      ref(activations_.saved(s), program::Slot::saved, program::Mode::read, action.microbatch));
+  refs.push_back(kept_ref(s, program::Pass::backward_weight, program::Mode::read, action));
   if (model_.segments[s].kind != model::SegmentKind::head)
     refs.push_back(
         ref(activations_.boundary(sharded_sequence ? Boundary::gathered_grad : Boundary::grad,
@@ -45,6 +44,10 @@ void Stage::run_segment_backward(Id s, program::Pass pass, const Action& action)
     sync_.before_use(*this, bucket_of(g), program::Pass::backward, mb, action.shift);
 
   const bool mlp = segment.kind == model::SegmentKind::mlp;
+  if (layered(s) && mlp)  // recompute_layer begins with the attention before it
+    fetch(s - 1, action);
+  else if (!layered(s))
+    fetch(s, action);
   const int gathered =
       sharded_sequence && !(layered(s) && mlp) ? mb + plan_.schedule.micro_batches : mb;
   Id input = none;

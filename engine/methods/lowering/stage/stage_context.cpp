@@ -36,13 +36,18 @@ program::Compute Stage::part(Id s, Pass pass, Part part, const Action& action) c
   return work;
 }
 
+bool Stage::was_kept(Id s, Pass pass, const Action& action) const {
+  return is_backward(pass) && !recomputed_[s] && keeps(s) && hosted_.moves(s, action);
+}
+
 program::Ref Stage::kept_ref(Id s, Pass pass, Mode mode, const Action& action) {
   // Attention's parts hand on what they keep in forward too. Recomputation has instances of its
   // own.
   const bool twice = divided(s) && recomputed_[s];
-  return ref(
-      activations_.saved(s, twice), Slot::saved, mode,
-      action.microbatch + (twice && pass != Pass::forward ? plan_.schedule.micro_batches : 0));
+  const program::Ref kept =
+      ref(activations_.saved(s, twice), Slot::saved, mode,
+          action.microbatch + (twice && pass != Pass::forward ? plan_.schedule.micro_batches : 0));
+  return was_kept(s, pass, action) ? hosted_.back(kept) : kept;
 }
 
 program::Ref Stage::exchanged(Exchanged what, Id s, Pass pass, Slot slot, Mode mode,
@@ -51,8 +56,9 @@ program::Ref Stage::exchanged(Exchanged what, Id s, Pass pass, Slot slot, Mode m
   const bool twice = recomputed_[s] && what < Exchanged::grad;
   const int index =
       action.microbatch + (twice && pass != Pass::forward ? plan_.schedule.micro_batches : 0);
-  return ref(activations_.exchanged(what, s, twice), slot, mode, index, 0,
-             {.shard = plan_.mesh.rings() ? program::Axes{0} : cp_});
+  const program::Ref kept = ref(activations_.exchanged(what, s, twice), slot, mode, index, 0,
+                                {.shard = plan_.mesh.rings() ? program::Axes{0} : cp_});
+  return what < Exchanged::grad && was_kept(s, pass, action) ? hosted_.back(kept) : kept;
 }
 
 Id Stage::owner(int step) const {

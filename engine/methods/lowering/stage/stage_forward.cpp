@@ -14,6 +14,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   for (Id g : segment.groups)
     sync_.before_use(*this, bucket_of(g), program::Pass::forward, mb, action.shift);
   const bool sharded_sequence = plan_.mesh.sequence_parallel && tp_;
+  const Id first = static_cast<Id>(role_.role().ops.size());
 
   std::vector<program::Ref> refs = params(s, action);
   program::Compute work = compute(s, program::Pass::forward, action);
@@ -41,6 +42,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   else if (!recomputed_[s])
     refs.push_back(ref(activations_.saved(s), program::Slot::saved, program::Mode::write, mb));
   computed(role_.op("compute", work, std::move(refs), action.shift));
+  if (keeps(s) && hosted_.moves(s, action)) move_to_host(s, first, action);
   if (!tp_) return;
   const program::Ref sum =
       ref(out, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_});
