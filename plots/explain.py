@@ -70,7 +70,16 @@ def stacks(axis, explained):
             kind, height = part.kind, (part.path_s, part.mean_rank_s)[column] * factor
             label = kind if kind not in seen and height else None
             seen |= {kind} if label else set()
-            axis.bar(column, height, bottom=bottom, width=0.8, color=COLOURS[kind], edgecolor=style.PAPER, linewidth=0.6, label=label and label.replace("_", " "))
+            axis.bar(
+                column,
+                height,
+                bottom=bottom,
+                width=0.8,
+                color=COLOURS[kind],
+                edgecolor=style.PAPER,
+                linewidth=0.6,
+                label=label and label.replace("_", " "),
+            )
             if height > 0.05 * explained.step_time_s * factor:
                 axis.text(column, bottom + height / 2, part.name, ha="center", va="center", fontsize=6.5)
             bottom += height

@@ -338,8 +338,7 @@ std::string summary_of(const plan::Plan& plan) {
     parts.push_back(fmt::format("{} pending bucket{}", plan.exchange.sharding.pending_buckets,
                                 plan.exchange.sharding.pending_buckets == 1 ? "" : "s"));
   if (plan.exchange.group() > 0) parts.push_back(groups_text(plan));
-  if (plan.exchange.offload != plan::Offload::none)
-    parts.emplace_back("optimizer on the host");
+  if (plan.exchange.offload != plan::Offload::none) parts.emplace_back("optimizer on the host");
   if (plan.schedule.hosted.on) parts.emplace_back("activations on the host");
   if (plan.fp8) parts.emplace_back("FP8 products");
   if (plan.exchange.fp32_gradients) parts.emplace_back("fp32 gradients");

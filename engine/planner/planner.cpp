@@ -35,8 +35,8 @@ int mechanisms(const plan::Plan& plan) {
       std::any_of(plan.exchange.sparse.layers.begin(), plan.exchange.sparse.layers.end(),
                   [](const auto& layer) { return layer.reduction != plan::Reduction::dense; });
   return (plan.mesh.pp > 1) + (plan.mesh.tp > 1) + (plan.schedule.virtual_stages > 1) +
-         plan.exchange.sharding.zero + 3 * (plan.exchange.offload != plan::Offload::none) + 3 * plan.schedule.hosted.on +
-         plan.schedule.recompute + plan.mesh.sequence_parallel +
+         plan.exchange.sharding.zero + 3 * (plan.exchange.offload != plan::Offload::none) +
+         3 * plan.schedule.hosted.on + plan.schedule.recompute + plan.mesh.sequence_parallel +
          plan.exchange.sharding.keep_gathered + (plan.exchange.group() > 0) +
          !plan.schedule.shares.empty() + sparse + (plan.schedule.micro_batches > 1) +
          !std::is_sorted(plan.placement.rank_to_device.begin(),

@@ -180,7 +180,8 @@ at::Tensor RankMemory::write(const Operand& operand, std::int64_t step) {
 at::TensorOptions RankMemory::options_of(const Operand& operand, at::ScalarType type) const {
   const at::Device device = torch_device(device_);
   const at::TensorOptions options(type);
-  return on_host(operand) ? options.pinned_memory(device.is_cuda()) : options.device(device);
+  return on_host(operand) ? options.device(at::kCPU).pinned_memory(device.is_cuda())
+                          : options.device(device);
 }
 
 void RankMemory::copy_saved(const Operand& from, const Operand& to, std::int64_t step) {

@@ -74,9 +74,7 @@ class RankMemory {
   void set(const Operand& operand, std::int64_t step, const at::Tensor& tensor);
   models::Saved& saved(const Operand& operand, std::int64_t step);
   /// Whether an operand holds what a block keeps: only `saved` and `copy_saved` reach it.
-  bool is_saved(const Operand& operand) const {
-    return !storages_[operand.storage].saved.empty();
-  }
+  bool is_saved(const Operand& operand) const { return !storages_[operand.storage].saved.empty(); }
   /// Copies it between the memories of device and host.
   void copy_saved(const Operand& from, const Operand& to, std::int64_t step);
   /// The version of a state storage that a read with age `age` at step `step` sees.

@@ -103,7 +103,12 @@ class Activations(TrainingCase):
 
     def test_text(self):
         out = self.rehearse("simulate", self.exposed(), *self.ON, "--explain").stdout
-        for words in (r"host memory +34\.3 GB of 1\.5 TB on node 0", "copies to and from the host", "act.d2h copy", "hosts: link to a device"):
+        for words in (
+            r"host memory +34\.3 GB of 1\.5 TB on node 0",
+            "copies to and from the host",
+            "act.d2h copy",
+            "hosts: link to a device",
+        ):
             self.assertRegex(out, words)
 
     def test_explained_communication_has_no_copies(self):
@@ -121,7 +126,10 @@ class Activations(TrainingCase):
         self.assertIn("<h2>Where the step goes</h2>", report.read_text())
 
     def test_documented_figures(self):
-        rows = re.findall(r"\| ([\d.]+) s \| ([\d.]+) GB \|(.*)\| `rehearse (simulate .*activations-on-host.*)` \|", (ROOT / "docs/methods.md").read_text())
+        rows = re.findall(
+            r"\| ([\d.]+) s \| ([\d.]+) GB \|(.*)\| `rehearse (simulate .*activations-on-host.*)` \|",
+            (ROOT / "docs/methods.md").read_text(),
+        )
         self.assertEqual(len(rows), 3)
         for step, device, host, command in rows:
             one = self.json(*shlex.split(command), cwd=ROOT)
@@ -136,10 +144,14 @@ class Activations(TrainingCase):
 
     def test_keys(self):
         job = self.long()
-        self.refused("simulate", job, *self.ON, "--set", "method.offload_layers=257", says=["method.offload_layers", "256 layers; at most 256"])
+        self.refused(
+            "simulate", job, *self.ON, "--set", "method.offload_layers=257", says=["method.offload_layers", "256 layers; at most 256"]
+        )
         out = self.rehearse("simulate", job, "--set", "train.seq_len=1024", "--set", "method.offload_ahead=3")
         self.assertIn("method.offload_ahead: 3 has no effect where offload_activations is false", out.stdout + out.stderr)
-        silent = self.long(lambda text: text.replace('host_link = "12GB/s"\n', "").replace('host_memory = "1.5TB"\n', "").split("parts = ")[0])
+        silent = self.long(
+            lambda text: text.replace('host_link = "12GB/s"\n', "").replace('host_memory = "1.5TB"\n', "").split("parts = ")[0]
+        )
         self.refused("simulate", silent, *self.ON, says=["method.offload_activations", "nodes.host_link"])
 
     def test_trained_losses_are_those_without(self):

@@ -2,6 +2,7 @@
 reserve of a device."""
 
 import re
+import shlex
 
 from cli_test_case import CliTestCase
 
@@ -40,17 +41,33 @@ class Sizes(CliTestCase):
                         says=['"method.pp"', "gpt-demo has 4; at most 4"],
                     )
 
+    def advised(self, text):
+        """The changes that are advised for a job that does not fit. They are followed: the job fits."""
+        job = self.job(text)
+        said = self.refused("simulate", job, "--fidelity", "analytic", says=["this would fit, with"])
+        changes = re.search(r"this would fit, with [^:]*: (--set .*)$", said, re.M)[1]
+        self.json("simulate", job, "--fidelity", "analytic", *shlex.split(changes))
+        return changes
+
     def test_a_batch_beyond_memory_names_one_that_fits(self):
-        job = self.job(BATCH)
-        said = self.refused("simulate", job, "--fidelity", "analytic", says=["memory: node0/gpu0", "this would fit"])
-        proposed = said[said.index(": --set") + 2 :].split()
-        self.rehearse("simulate", job, "--fidelity", "analytic", *proposed)
+        self.assertIn("train.global_batch=", self.advised(BATCH))
 
     def test_advice_holds_for_a_job_that_states_its_micro_batch(self):
-        job = self.job(BATCH + "method.micro_batch = 100\n")
-        said = self.refused("simulate", job, "--fidelity", "analytic", says=["memory: node0/gpu0", "this would fit"])
-        proposed = said[said.index(": --set") + 2 :].split()
-        self.rehearse("simulate", job, "--fidelity", "analytic", *proposed)
+        self.advised(BATCH + "method.micro_batch = 100\n")
+
+    def test_advice_can_be_followed(self):
+        job = 'model.name = "{}"\ncluster.name = "{}"\nmethod = {{ name = "{}", precision = "{}"{} }}\ntrain.global_batch = {}\n'
+        # The job states a level that the advised method does not have.
+        self.assertIn("method.name=zero3", self.advised(job.format("llama-7b", "paper-homogeneous", "zero1", "fp16", ", zero = 1", 64)))
+        # The name implied the optimizer on the host, which the advised method lacks.
+        self.assertIn("method.offload=optimizer", self.advised(job.format("llama3-70b", "paper", "zero-offload", "fp16", "", 32)))
+        # Many micro-batches of a pipeline, which take long to compile.
+        long = self.advised(job.format("qwen2-1.5b", "server-4090", "1f1b", "fp16", "", 256))
+        self.assertEqual(long, "--set method.micro_batches=128 --set method.recompute=true")
+        # Not more micro-batches than are needed beside another change.
+        self.assertEqual(
+            self.advised(job.format("gpt2-1.5b", "server-4090", "ddp", "bf16", "", 64)), "--set method.zero=1 --set method.micro_batches=2"
+        )
 
     def test_sizes_beyond_any_machine(self):
         job = self.job(DEMO.replace("1f1b", "ddp"))
@@ -93,6 +110,23 @@ class Values(CliTestCase):
     def test_a_number_of_more_than_64_bits(self):
         steps = "99999999999999999999"
         self.refused("simulate", self.job(), "--set", f"train.steps={steps}", says=[f"steps={steps}", "below 2^63"])
+
+    def test_shares_by_speed_are_no_slower_than_their_neighbours(self):
+        """Times do not grow in proportion to samples, so the neighbours of proportional shares may be better ones."""
+        platform = self.tmp / "two.toml"
+        platform.write_text(
+            'summary = "x"\nsource = "x"\n[[nodes]]\ndevices = ["RTX 4090", "V100 PCIe 32GB"]\nparts = ["host"]\n'
+            'links = [{ from = "gpu*", to = "host", bandwidth = "1PB/s", latency = "1ns" }]\n'
+        )
+        job = self.job(
+            f'model.name = "gpt2-124m"\ncluster.name = "{platform}"\nmethod = {{ name = "ddp", precision = "fp16" }}\ntrain.global_batch = 24\n'
+        )
+        times = [
+            self.json("simulate", job, "--set", f"method.shares={s}")["step_time_s"]["mean"]
+            for s in ("speed", *([n, 24 - n] for n in range(13, 20)))
+        ]
+        self.assertAlmostEqual(times[0], min(times[1:]))
+        self.assertLessEqual(self.json("plan", job)["step_time_s"], min(times))
 
     def test_shares_of_too_few_replicas(self):
         self.refused(

@@ -88,7 +88,8 @@ WorkPart WorkParts::part_of(const TraceLabels& labels, Id role, Id op) const {
           [&](const program::Copy&) {
             const program::Role& whose = linked_.program.roles[role];
             const program::Ref& from = whose.ops[op].refs.front();
-            // A copy of state is a snapshot; other copies bring gradients, weights and activations to and fro.
+            // A copy of state is a snapshot; other copies bring gradients, weights and activations
+            // to and fro.
             if (whose.storages[whose.views[from.view].storage].life == program::Life::state)
               return WorkPart{PartKind::checkpoint, labels.name(role, op)};
             if (std::ranges::all_of(whose.ops[op].refs, [&](const program::Ref& ref) {

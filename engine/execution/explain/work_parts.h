@@ -28,9 +28,8 @@ enum class PartKind : std::uint8_t {
   waiting
 };
 constexpr auto spellings(PartKind) {
-  return std::to_array<const char*>(
-      {"compute", "kernel", "optimizer", "checkpoint", "host", "host_copy", "communication",
-       "waiting"});
+  return std::to_array<const char*>({"compute", "kernel", "optimizer", "checkpoint", "host",
+                                     "host_copy", "communication", "waiting"});
 }
 
 struct WorkPart {

@@ -192,7 +192,8 @@ void check_memory(const link::LinkedProgram& linked, const plan::Plan& plan,
       remedy ? would_fit(*remedy)
              : std::string(
                    "no number of micro-batches, recomputation, sharding of states, optimizer or "
-                   "activations on the host, other mesh of these devices or smaller batch was found to fit"));
+                   "activations on the host, other mesh of these devices or smaller batch was "
+                   "found to fit"));
   throw DoesNotFit(all, brief_text(*worst, remedy),
                    remedy ? remedy->changes : std::vector<std::string>{});
 }

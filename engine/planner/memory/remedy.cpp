@@ -37,9 +37,9 @@ std::vector<Trial> with_zero(const Trial& trial) {
     if (strategy.at_zero != nullptr) {
       next.plan.method = strategy.at_zero(zero);
       next.changes.push_back("method.name=" + next.plan.method);
-    } else {
-      next.changes.push_back(fmt::format("method.zero={}", zero));
     }
+    // Beside a name that implies it too: the job may state another level.
+    next.changes.push_back(fmt::format("method.zero={}", zero));
     out.push_back(std::move(next));
   }
   return out;
@@ -162,6 +162,8 @@ std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& m
         next.plan.method = strategy.with_model_parallelism;
         next.plan.exchange.sharding.zero = 0;
         next.changes.push_back("method.name=" + next.plan.method);
+        if (plan.exchange.offload != plan::Offload::none)  // as the other name may have implied
+          next.changes.emplace_back("method.offload=optimizer");
       }
       next.changes.push_back(fmt::format("method.pp={}", next.plan.mesh.pp));
       next.changes.push_back(fmt::format("method.dp={}", next.plan.mesh.dp));
@@ -177,6 +179,16 @@ std::vector<Trial> on_other_meshes(const Trial& start, const model::ModelSpec& m
   return out;
 }
 
+/// Of changes of one key the last one, which is the one that counts.
+std::vector<std::string> last_of_each_key(const std::vector<std::string>& changes) {
+  const auto key = [](const std::string& change) { return change.substr(0, change.find('=')); };
+  std::vector<std::string> out;
+  for (auto change = changes.begin(); change != changes.end(); ++change)
+    if (std::ranges::find(change + 1, changes.end(), key(*change), key) == changes.end())
+      out.push_back(*change);
+  return out;
+}
+
 class RemedySearch {
  public:
   RemedySearch(const Trial& start, const model::ModelSpec& model, const cluster::Cluster& cluster,
@@ -189,7 +201,15 @@ class RemedySearch {
         bounds_(model, cluster, nullptr) {}
 
   std::optional<Remedy> run() {
-    left_ = most_remedies - 2 * (for_smaller_batches + for_all_together) - for_other_meshes;
+    std::optional<Remedy> remedy = search();
+    if (remedy) take_fewest_micro_batches(*remedy);
+    return remedy;
+  }
+
+ private:
+  std::optional<Remedy> search() {
+    left_ = most_remedies - 2 * (for_smaller_batches + for_all_together) - for_other_meshes -
+            for_fewest_micro_batches;
     if (!start_.changes.empty())
       if (auto remedy = try_out(start_)) return remedy;
     for (const Trial& trial : on_this_mesh(start_, model_))
@@ -209,8 +229,38 @@ class RemedySearch {
     return smaller_batch();
   }
 
- private:
-  static constexpr int for_smaller_batches = 2, for_other_meshes = 2, for_all_together = 7;
+  /// Where the search has taken as many micro-batches as it could, and no pipeline gains by them:
+  /// the fewest that fit too.
+  void take_fewest_micro_batches(Remedy& remedy) {
+    const auto change = std::ranges::find_if(remedy.changes, [](const std::string& text) {
+      return text.starts_with("method.micro_batches=");
+    });
+    const auto at = static_cast<std::size_t>(change - remedy.changes.begin());
+    const Trial most = fitting_;
+    const plan::Schedule& schedule = most.plan.schedule;
+    if (change == remedy.changes.end() || remedy.changes.size() == 1 || most.plan.mesh.pp > 1 ||
+        schedule.global_batch != plan_.schedule.global_batch)
+      return;
+    std::vector<int> numbers = divisors(schedule.global_batch / most.plan.mesh.dp);
+    std::erase_if(numbers, [&](int m) { return m >= schedule.micro_batches; });
+    if (most.plan.mesh == plan_.mesh)
+      std::erase_if(numbers, [&](int m) { return m < plan_.schedule.micro_batches; });
+    left_ = for_fewest_micro_batches;
+    for (auto begin = numbers.begin(), end = numbers.end(); begin != end;) {
+      const auto middle = begin + (end - begin) / 2;
+      Trial fewer = most;
+      fewer.plan.schedule.micro_batches = *middle;
+      fewer.changes = remedy.changes;
+      fewer.changes[at] = fmt::format("method.micro_batches={}", *middle);
+      if (auto better = try_out(fewer))
+        remedy = *std::move(better), end = middle;
+      else
+        begin = middle + 1;
+    }
+  }
+
+  static constexpr int for_smaller_batches = 2, for_fewest_micro_batches = 5, for_other_meshes = 2,
+                       for_all_together = 7;
 
   /// Whether the plan is valid and its lower bound of memory fits.
   bool open(const plan::Plan& plan) {
@@ -227,7 +277,7 @@ class RemedySearch {
     --left_;
     const auto program = unless_refused([&] { return methods::compile(trial.plan, model_); });
     if (!program) return std::nullopt;
-    Remedy remedy{trial.changes, 0};
+    Remedy remedy{last_of_each_key(trial.changes), 0};
     const link::LinkedProgram linked = link::link(*program, model_);
     if (short_host(linked, cluster_, trial.plan)) return std::nullopt;
     for (const DeviceNeed& n :
@@ -235,6 +285,7 @@ class RemedySearch {
       if (!n.fits()) return std::nullopt;
       remedy.need = std::max(remedy.need, n.need);
     }
+    fitting_ = trial;
     return remedy;
   }
 
@@ -316,7 +367,8 @@ class RemedySearch {
   const cluster::Cluster& cluster_;
   bool keep_method_;
   Bounds bounds_;
-  int left_ = 0;  // number of programs that may still be compiled
+  Trial fitting_ = {};  // the last one that fits
+  int left_ = 0;        // number of programs that may still be compiled
 };
 
 }  // namespace

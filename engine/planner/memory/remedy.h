@@ -20,8 +20,8 @@ struct Remedy {
 /// The largest number of changed plans that find_remedy compiles. It does not compile plans whose
 /// lower bound of memory is too large (bounds.h), and plans with more than `most_tried_passes`
 /// passes (plan::passes_of), unless the original plan has as many when it recomputes.
-inline constexpr int most_remedies = 28;
-inline constexpr std::int64_t most_tried_passes = 15'000;
+inline constexpr int most_remedies = 33;
+inline constexpr std::int64_t most_tried_passes = 40'000;
 /// A changed plan, and its changes in the form of --set.
 struct Trial {
   plan::Plan plan = {};
@@ -30,8 +30,9 @@ struct Trial {
 /// The first change that makes the plan fit, in this order: more micro-batches, recomputation, a
 /// higher ZeRO level, combinations of these, the optimizer on the host with as few of these as
 /// possible, another mesh of the same world, there too with as few of all these as possible, a
-/// smaller batch. None when no change fits. A `start` that is itself changed is tried first.
-/// `keep_method`: only changes that keep the method's name.
+/// smaller batch. Of micro-batches that are only needed with another change, the fewest. None when
+/// no change fits. A `start` that is itself changed is tried first. `keep_method`: only changes
+/// that keep the method's name.
 std::optional<Remedy> find_remedy(const Trial& start, const model::ModelSpec& model,
                                   const cluster::Cluster& cluster, bool keep_method = false);
 

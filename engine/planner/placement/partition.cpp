@@ -130,10 +130,10 @@ double SegmentTable::bytes(int stage, int samples, std::size_t begin, std::size_
     working = std::max(working, a.workspace[s] + again);
   }
   // Per chunk, if all chunks of the rank have equally many micro-batches in flight.
-  const double alive = plan_.schedule.hosted.on
-                           ? 0
-                           : static_cast<double>(order_.in_flight(plan_, stage)) /
-                                 plan_.schedule.virtual_stages;
+  const double alive =
+      plan_.schedule.hosted.on
+          ? 0
+          : static_cast<double>(order_.in_flight(plan_, stage)) / plan_.schedule.virtual_stages;
   return elements * bytes_per_parameter_ + alive * (a.kept[end] - a.kept[begin]) + 3 * boundary +
          working;
 }

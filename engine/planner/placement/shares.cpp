@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <queue>
 #include <utility>
@@ -46,18 +47,36 @@ std::vector<int> apportion(std::span<const double> weights, int total) {
   return out;
 }
 
-std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total) {
-  std::vector<int> shares(seconds_per_sample.size(), 1);
+namespace {
+
+/// Adds samples to shares until they sum to `total`, each to the replica that would then finish
+/// first.
+std::vector<int> filled(std::vector<int> shares, int total, const auto& seconds) {
   using Next = std::pair<double, std::size_t>;  // seconds with one more sample, replica
   std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
-  for (std::size_t i = 0; i < shares.size(); ++i) queue.emplace(2 * seconds_per_sample[i], i);
-  for (int left = total - static_cast<int>(shares.size()); left > 0; --left) {
+  for (std::size_t i = 0; i < shares.size(); ++i) queue.emplace(seconds(i, shares[i] + 1), i);
+  for (int left = total - std::accumulate(shares.begin(), shares.end(), 0); left > 0; --left) {
     const std::size_t i = queue.top().second;
     queue.pop();
     ++shares[i];
-    queue.emplace((shares[i] + 1) * seconds_per_sample[i], i);
+    queue.emplace(seconds(i, shares[i] + 1), i);
   }
   return shares;
+}
+
+}  // namespace
+
+std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total) {
+  return filled(std::vector<int>(seconds_per_sample.size(), 1), total,
+                [&](std::size_t i, int samples) { return samples * seconds_per_sample[i]; });
+}
+
+std::vector<int> refined(std::span<const int> shares,
+                         const std::function<double(std::size_t, int)>& seconds) {
+  constexpr int fewer = 4;
+  std::vector<int> least;
+  for (const int share : shares) least.push_back(std::max(1, share - fewer));
+  return filled(std::move(least), std::accumulate(shares.begin(), shares.end(), 0), seconds);
 }
 
 std::vector<double> by_replica(const plan::Plan& plan, std::span<const double> seconds) {
@@ -126,6 +145,21 @@ job::Job with_shares(job::Job job, const costs::Profile* profile) {
     shortest = found.slowest_now_s;
     best = std::exchange(shares, std::move(found.shares));
   }
+  if (best.empty())  // equal ones were the best
+    best.assign(static_cast<std::size_t>(job.plan.mesh.dp), job.plan.samples());
+  // Products take whole tiles, so times of neighbouring shares are not in proportion.
+  job::Job uniform = job;
+  uniform.plan.schedule.shares.clear();
+  std::map<int, std::vector<double>> seconds;  // by samples, then by replica
+  best = refined(best, [&](std::size_t replica, int samples) {
+    const auto [at, fresh] = seconds.try_emplace(samples);
+    if (fresh) {
+      uniform.plan.schedule.global_batch =
+          samples * job.plan.mesh.dp * job.plan.schedule.micro_batches;
+      at->second = by_replica(uniform.plan, busy_ranks(uniform, profile));
+    }
+    return at->second[replica];
+  });
   shares = unless_equal(std::move(best));
   return job;
 }

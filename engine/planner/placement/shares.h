@@ -1,5 +1,6 @@
 // Divides the samples of a micro-batch among unlike replicas, so that faster ones take more.
 #pragma once
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,12 @@ std::vector<double> by_replica(const plan::Plan& plan, std::span<const double> s
 /// early as possible. Gives each sample to the replica that would then finish first.
 /// `seconds_per_sample`: by replica. `total` must be at least the number of replicas.
 std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total);
+
+/// Shares near the given ones, with the same sum, for replicas whose times do not grow in
+/// proportion to their samples. `seconds(i, n)`: of replica i with n samples; does not fall with n.
+/// The last replica finishes as early as it can with at most four samples fewer on each replica.
+std::vector<int> refined(std::span<const int> shares,
+                         const std::function<double(std::size_t, int)>& seconds);
 
 /// No list when all are equal, as a plan has it.
 std::vector<int> unless_equal(std::vector<int> shares);

@@ -99,7 +99,8 @@ Bounds::MeshGroups& Bounds::mesh_of(const plan::Plan& plan) {
   };
   if (cluster_.shared_cores() == 0 && can_offload(cluster_))
     mesh.host_rate = fastest([&](Id node) { return host.update(node, 1); });
-  if (reaches_hosts(cluster_)) mesh.copy_rate = fastest([&](Id node) { return host.copy(node, 1); });
+  if (reaches_hosts(cluster_))
+    mesh.copy_rate = fastest([&](Id node) { return host.copy(node, 1); });
   const RankGrid at(plan);
   using Key = std::pair<int, std::vector<std::vector<PacedKind>>>;
   std::map<Key, std::size_t> seen;  // the index of the replica
@@ -366,9 +367,9 @@ MemoryNeed Bounds::memory(const plan::Plan& plan) {
         const std::vector<Id>& chunk = plan.placement.stages[c];
         least = std::min(least, sums[chunk.back() + 1] - sums[chunk.front()]);
         for (const Id segment : chunk)
-          largest = std::max(
-              largest, static_cast<double>(saved_bytes(model_, segment, replica.samples,
-                                                       split_of(plan), plan.precision)));
+          largest =
+              std::max(largest, static_cast<double>(saved_bytes(model_, segment, replica.samples,
+                                                                split_of(plan), plan.precision)));
       }
       // Activations on the host are on the device while their segment's backward runs, recomputed
       // ones too.

@@ -173,27 +173,34 @@ class Enumeration {
               "method.shares=speed");
       return out;
     }
-    std::vector<int> shares = unless_equal(shares_of(by_replica(plan, rank_seconds(plan)), total));
+    const int equal = std::max(1, total / plan.mesh.dp);
+    std::vector<double> per_sample = by_replica(plan, rank_seconds(plan, equal));
+    for (double& seconds : per_sample) seconds /= equal;
+    std::map<int, std::vector<double>> by_samples;
+    std::vector<int> shares =
+        unless_equal(refined(shares_of(per_sample, total), [&](std::size_t replica, int samples) {
+          const auto [at, fresh] = by_samples.try_emplace(samples);
+          if (fresh) at->second = by_replica(plan, rank_seconds(plan, samples));
+          return at->second[replica];
+        }));
     if (!shares.empty()) out.push_back(std::move(shares));
     return out;
   }
 
-  /// By rank: seconds per sample. The stages of a pipeline are not known yet, so each rank is taken
-  /// to compute the whole model.
-  std::vector<double> rank_seconds(const plan::Plan& plan) {
+  /// By rank: seconds of so many samples. The stages of a pipeline are not known yet, so each rank
+  /// is taken to compute the whole model.
+  std::vector<double> rank_seconds(const plan::Plan& plan, int samples) {
     std::vector<double> out;
     for (Id rank = 0; rank < plan.placement.rank_to_device.size(); ++rank) {
       const Id kind = job_.cluster.devices()[plan.placement.rank_to_device[rank]].kind;
-      out.push_back(sample_seconds(kind, plan) * (pace_.empty() ? 1 : pace_[rank]));
+      out.push_back(model_seconds(kind, plan, samples) * (pace_.empty() ? 1 : pace_[rank]));
     }
     return out;
   }
 
-  /// Seconds of forward and backward of the whole model, per sample.
-  double sample_seconds(Id kind, const plan::Plan& plan) {
-    const int samples =
-        std::max(1, plan.schedule.global_batch / (plan.mesh.dp * plan.schedule.micro_batches));
-    auto [it, fresh] = sample_seconds_.try_emplace({kind, samples, plan.mesh.tp}, 0.0);
+  /// Seconds of forward and backward of the whole model.
+  double model_seconds(Id kind, const plan::Plan& plan, int samples) {
+    auto [it, fresh] = model_seconds_.try_emplace({kind, samples, plan.mesh.tp}, 0.0);
     if (!fresh) return it->second;
     const cluster::DeviceKind& device = job_.cluster.kinds()[kind];
     for (Id s = 0; s < model_.segments.size(); ++s)
@@ -201,8 +208,7 @@ class Enumeration {
         it->second += prices_
                           .pass(device, s, pass, samples,
                                 model::TensorSplit(plan.mesh.tp).in_fp8(plan.fp8), plan.precision)
-                          .seconds /
-                      samples;
+                          .seconds;
     return it->second;
   }
 
@@ -301,7 +307,7 @@ class Enumeration {
   costs::LocalPrices prices_;
   std::vector<double> pace_;  // by rank, as in costs::Costs; empty: 1
   std::map<std::tuple<int, int, int>, std::vector<std::vector<Id>>> stages_ = {};
-  std::map<std::tuple<Id, int, int>, double> sample_seconds_ = {};
+  std::map<std::tuple<Id, int, int>, double> model_seconds_ = {};
   std::map<std::string, std::pair<int, std::string>> refused_ = {};
   Candidates out_ = {};
 };

@@ -23,11 +23,11 @@ struct Candidates {
 /// `job` as read_job leaves it with `to_plan`. `profile`: null for none. `wide`: also ZeRO 2 and 3
 /// in pipelines, which are faster in few cases.
 Candidates candidates(const job::Job& job, const costs::Profile* profile, bool wide = true);
-/// The candidate with its optimizer on the host, and with its activations there, prepared. Both take
-/// longer, so they are worth trying where the candidate does not fit into memory; of activations
-/// only what recomputation keeps. Leaves out what the job states, what the method does not allow,
-/// and what hosts of unknown speed cannot do. A candidate that has its activations there already
-/// gets the optimizer too, not the other way round.
+/// The candidate with its optimizer on the host, and with its activations there, prepared. Both
+/// take longer, so they are worth trying where the candidate does not fit into memory; of
+/// activations only what recomputation keeps. Leaves out what the job states, what the method does
+/// not allow, and what hosts of unknown speed cannot do. A candidate that has its activations there
+/// already gets the optimizer too, not the other way round.
 std::vector<plan::Plan> on_host(const job::Job& job, const plan::Plan& candidate);
 
 /// Whether the job has a planned method and states a sparse or two-level reduction for every layer.

@@ -1,6 +1,6 @@
-// What is in host memory: the optimizer (ZeRO-Offload; Ren et al., USENIX ATC 2021) and activations.
-// What crosses PCIe for it, what the host's work costs, and what hides behind what it need not wait
-// for.
+// What is in host memory: the optimizer (ZeRO-Offload; Ren et al., USENIX ATC 2021) and
+// activations. What crosses PCIe for it, what the host's work costs, and what hides behind what it
+// need not wait for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -141,11 +141,11 @@ double kept_bytes(const plan::Plan& plan, const model::ModelSpec& model, Id segm
   const bool layer = plan.schedule.recompute_unit == plan::RecomputeUnit::layer;
   if (layer && model.segments[segment].kind == model::SegmentKind::mlp) return 0;
   const std::int64_t input = std::int64_t{plan.samples()} * model.seq_len * model.hidden * 4;
-  return static_cast<double>(
-      input + (plan.schedule.recompute
-                   ? 0
-                   : saved_bytes(model, segment, plan.samples(), model::TensorSplit(1, false),
-                                 plan.precision)));
+  return static_cast<double>(input +
+                             (plan.schedule.recompute
+                                  ? 0
+                                  : saved_bytes(model, segment, plan.samples(),
+                                                model::TensorSplit(1, false), plan.precision)));
 }
 /// The sum over all segments but the last `ahead` ones that keep anything, whose backward begins
 /// at once.

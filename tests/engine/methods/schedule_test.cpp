@@ -95,5 +95,23 @@ TEST(Shares, NoOtherSplitEndsEarlier) {
   }
 }
 
+TEST(Shares, RefinedOnesEndAsEarlyAsAnyNearby) {
+  // Products take whole tiles of samples.
+  const auto seconds = [](std::size_t replica, int samples) {
+    return replica == 0 ? 1.0 * ((samples + 7) / 8) : 0.9 * ((samples + 2) / 3);
+  };
+  for (int total = 2; total <= 40; ++total)
+    for (int first = 1; first < total; ++first) {
+      const std::vector<int> shares{first, total - first};
+      const auto end = [&](int a) { return std::max(seconds(0, a), seconds(1, total - a)); };
+      const std::vector<int> found = planner::refined(shares, seconds);
+      double best = 1e9;
+      for (int a = std::max(1, first - 4); total - a >= std::max(1, total - first - 4); ++a)
+        if (a < total) best = std::min(best, end(a));
+      EXPECT_EQ(found[0] + found[1], total);
+      EXPECT_EQ(end(found[0]), best) << first << " of " << total;
+    }
+}
+
 }  // namespace
 }  // namespace rehearse::methods

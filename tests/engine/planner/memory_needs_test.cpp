@@ -63,7 +63,8 @@ plan::Plan applied(plan::Plan plan, const Remedy& remedy) {
   return plan;
 }
 
-/// If the method's name states the ZeRO level, the remedy changes the name.
+/// If the method's name states the ZeRO level, the remedy changes the name; and the key, which the
+/// job may state too.
 TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
   const model::ModelSpec model = test::small_model(4);
   plan::Plan plan = test::plan_of("zero1", 1, 4, 1, 1);
@@ -75,7 +76,7 @@ TEST(Fit, StatesAreShardedFurtherUnderTheMethodOfThatLevel) {
   ASSERT_LT(need, need_of(plan, model));
   const auto remedy = find_remedy({plan, {}}, model, with_memory(4, need));
   ASSERT_TRUE(remedy);
-  EXPECT_THAT(remedy->changes, ElementsAre("method.name=zero3"));
+  EXPECT_THAT(remedy->changes, ElementsAre("method.name=zero3", "method.zero=3"));
   EXPECT_EQ(need_of(applied(plan, *remedy), model), need);
   const auto kept = find_remedy({plan, {}}, model, with_memory(4, need), true);
   EXPECT_EQ(kept ? applied(plan, *kept).method : "zero1", "zero1");

@@ -106,7 +106,7 @@ class Activations {
   std::vector<Id> saved_;                    // views, [segment]; none: not made yet
   std::vector<std::vector<Id>> exchanged_;   // views, [Exchanged][segment]; none: not made yet
   std::map<Id, Moved> moved_ = {};
-  Id stats_ = none, all_stats_ = none;       // views; none: not made yet
+  Id stats_ = none, all_stats_ = none;  // views; none: not made yet
 };
 
 }  // namespace rehearse::methods

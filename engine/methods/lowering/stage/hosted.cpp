@@ -28,8 +28,9 @@ void Hosted::expect(const std::vector<Action>& actions, const std::vector<bool>&
 }
 
 bool Hosted::moves(Id segment, const Action& action) const {
-  return hosted_[segment] && !(last_[segment] && next_[static_cast<std::size_t>(action.chunk)]
-                                                     [static_cast<std::size_t>(action.microbatch)]);
+  return hosted_[segment] &&
+         !(last_[segment] && next_[static_cast<std::size_t>(action.chunk)]
+                                  [static_cast<std::size_t>(action.microbatch)]);
 }
 
 void Hosted::copy(const char* lane, program::Ref from, Id to, Id gate, const Action& action) {

@@ -187,11 +187,10 @@ Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
   if (!(plan_.mesh.sequence_parallel && tp_)) return input;
   const Id copy = activations_.boundary(Boundary::gathered_input, segment, false, true);
   const int index = action.microbatch + (for_backward ? plan_.schedule.micro_batches : 0);
-  on_tensor_ranks(program::Move::all_gather,
-                  ref(input, program::Slot::source, program::Mode::read, action.microbatch, 0,
-                      {.shard = tp_}),
-                  ref(copy, program::Slot::target, program::Mode::write, index), action,
-                  readers(segment));
+  on_tensor_ranks(
+      program::Move::all_gather,
+      ref(input, program::Slot::source, program::Mode::read, action.microbatch, 0, {.shard = tp_}),
+      ref(copy, program::Slot::target, program::Mode::write, index), action, readers(segment));
   return copy;
 }
 
