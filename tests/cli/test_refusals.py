@@ -119,7 +119,8 @@ class Values(CliTestCase):
             'links = [{ from = "gpu*", to = "host", bandwidth = "1PB/s", latency = "1ns" }]\n'
         )
         job = self.job(
-            f'model.name = "gpt2-124m"\ncluster.name = "{platform}"\nmethod = {{ name = "ddp", precision = "fp16" }}\ntrain.global_batch = 24\n'
+            f'model.name = "gpt2-124m"\ncluster.name = "{platform}"\n'
+            'method = { name = "ddp", precision = "fp16" }\ntrain.global_batch = 24\n'
         )
         times = [
             self.json("simulate", job, "--set", f"method.shares={s}")["step_time_s"]["mean"]

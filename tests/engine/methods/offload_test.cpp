@@ -261,7 +261,7 @@ TEST(HostedActivations, OfPipelinesStayWhereBackwardFollows) {
       if (const auto* c = std::get_if<program::Compute>(&op.work); c != nullptr && c->segment > 0)
         segments.insert(c->segment);
       const std::string& name = role.storages[role.views[op.refs.front().view].storage].name;
-      if (std::holds_alternative<program::Copy>(op.work) && name.starts_with("x") &&
+      if (std::holds_alternative<program::Copy>(op.work) && name.starts_with('x') &&
           !name.ends_with(".host"))
         moved.insert(static_cast<Id>(std::stoi(name.substr(1))));
     }

@@ -98,7 +98,8 @@ TEST(Shares, NoOtherSplitEndsEarlier) {
 TEST(Shares, RefinedOnesEndAsEarlyAsAnyNearby) {
   // Products take whole tiles of samples.
   const auto seconds = [](std::size_t replica, int samples) {
-    return replica == 0 ? 1.0 * ((samples + 7) / 8) : 0.9 * ((samples + 2) / 3);
+    const int tiles = replica == 0 ? (samples + 7) / 8 : (samples + 2) / 3;
+    return replica == 0 ? 1.0 * tiles : 0.9 * tiles;
   };
   for (int total = 2; total <= 40; ++total)
     for (int first = 1; first < total; ++first) {
