@@ -161,7 +161,7 @@ class Enumeration {
   }
 
   /// Equal shares (an empty list) if they divide the batch, and shares by speed if replicas differ
-  /// in speed.
+  /// in speed: in proportion to it, and refined by the times of so many samples.
   std::vector<std::vector<int>> share_choices(const plan::Plan& plan) {
     std::vector<std::vector<int>> out;
     const int total = plan.schedule.global_batch / plan.schedule.micro_batches;
@@ -176,14 +176,19 @@ class Enumeration {
     const int equal = std::max(1, total / plan.mesh.dp);
     std::vector<double> per_sample = by_replica(plan, rank_seconds(plan, equal));
     for (double& seconds : per_sample) seconds /= equal;
+    const std::vector<int> in_proportion = shares_of(per_sample, total);
     std::map<int, std::vector<double>> by_samples;
-    std::vector<int> shares =
-        unless_equal(refined(shares_of(per_sample, total), [&](std::size_t replica, int samples) {
-          const auto [at, fresh] = by_samples.try_emplace(samples);
-          if (fresh) at->second = by_replica(plan, rank_seconds(plan, samples));
-          return at->second[replica];
-        }));
-    if (!shares.empty()) out.push_back(std::move(shares));
+    const auto seconds = [&](std::size_t replica, int samples) {
+      const auto [at, fresh] = by_samples.try_emplace(samples);
+      if (fresh) at->second = by_replica(plan, rank_seconds(plan, samples));
+      return at->second[replica];
+    };
+    // In proportion too: communication may hide what the others save.
+    for (std::vector<int> shares : {in_proportion, refined(in_proportion, seconds)}) {
+      shares = unless_equal(std::move(shares));
+      if (!shares.empty() && (out.empty() || out.back() != shares))
+        out.push_back(std::move(shares));
+    }
     return out;
   }
 
