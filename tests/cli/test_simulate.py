@@ -12,8 +12,8 @@ from cli_test_case import REHEARSE, ROOT, TINY, CliTestCase
 JITTER = TINY + "disturb.compute_jitter = 0.1\ndisturb.link_jitter = 0.1\n"
 FIELDS = """schema_version version command method model cluster global_batch seq_len precision world_size mesh rank_to_device seeds
 steps step_time_s interval_s samples_per_s tokens_per_s mfu bubble_fraction exposed_comm_s bytes_sent_per_rank
-bytes_per_step_total collectives energy_j cost checkpoint peak_memory_bytes memory_parts_bytes host_memory_bytes robustness fidelity calibrated
-program_hash cluster_hash warnings""".split()
+bytes_per_step_total collectives energy_j cost checkpoint peak_memory_bytes memory_parts_bytes host_memory_bytes robustness fidelity
+calibrated program_hash cluster_hash warnings""".split()
 
 
 class Simulate(CliTestCase):
