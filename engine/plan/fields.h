@@ -82,7 +82,7 @@ void each_field(P& plan, Visitor&& field) {
          low_rank, fusion, machines, averaging] = exchange;
   auto& [zero, keep_gathered, reduce_once, prefetch, pending_buckets, shard_group, reshard_group] =
       sharding;
-  auto& [density, s_min, s_max, selector, feedback, reduction, coding, layers] = sparse;
+  auto& [density, s_min, s_max, variance, selector, feedback, reduction, coding, layers] = sparse;
   auto& [bits, block, error_feedback, freeze] = quantised;
   auto& [rank, warm_start, start] = low_rank;
   auto& [cycle_time, response_cache, fused_after] = fusion;
@@ -170,6 +170,7 @@ void each_field(P& plan, Visitor&& field) {
              .stated = true,
              .section = in_method,
              .affects = Affects::chosen_density});
+  field("variance", variance, Rule{.section = in_method, .affects = Affects::chosen_density});
   field("selector", selector,
         Rule{.stated = true, .section = in_method, .affects = Affects::packets});
   field("feedback", feedback,

@@ -185,10 +185,17 @@ struct Sharding {
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };
 
+/// Which variance of a layer's gradient eq. 3 of Sun 2026 compares. total: eq. 2 as printed, a sum
+/// over the layer's entries, so that the largest layers are the densest. per_element: its mean over
+/// them.
+enum class Variance : std::uint8_t { per_element, total };
+constexpr auto spellings(Variance) { return std::to_array<const char*>({"per_element", "total"}); }
+
 /// Which entries of a gradient are sent, and how.
 struct Sparsity {
-  double density = 0.1;              // part of a gradient's entries that a select keeps
-  double s_min = 0.7, s_max = 0.95;  // bounds of a layer's sparsity in method "adaptive"
+  double density = 0.1;                       // part of a gradient's entries that a select keeps
+  double s_min = 0.7, s_max = 0.95;           // bounds of a layer's sparsity in method "adaptive"
+  Variance variance = Variance::per_element;  // from which "adaptive" computes that
   program::Selector selector = program::Selector::top_k;
   program::Feedback feedback = program::Feedback::conserving;
   std::optional<Reduction> reduction = {};     // of all layers; none: see `layers`

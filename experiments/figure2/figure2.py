@@ -96,7 +96,11 @@ def loss_part(rows, options):
     text += " as steps. kept: the part of all gradients that is sent afterwards, by eq. 3 from the variances of warm-up or as stated."
     text += " p: paired t-test over seeds against full.\n\n"
     text += study.table(LOSS_HEADER, map(loss_cells, rows))
-    return text + "\n" + "".join(f"- **{what}.** {line}\n" for what, line in verdicts.of_loss(rows, learning.AS_MUCH, learning.DENSE))
+    return (
+        text
+        + "\n"
+        + "".join(f"- **{what}.** {line}\n" for what, line in verdicts.of_loss(rows, learning.AS_MUCH, learning.DENSE, learning.TOTAL))
+    )
 
 
 def feedback_part(rows, options):

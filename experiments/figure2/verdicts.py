@@ -85,8 +85,9 @@ def higher(row):
     return f"{row['more_than']:+.3f} ({with_p(row)})"
 
 
-def of_loss(rows, as_much, dense):
-    """[(claim, sentence)]; `as_much`, `dense`: names of the control run and of training with dense gradients."""
+def of_loss(rows, as_much, dense, total):
+    """[(claim, sentence)]; `as_much`, `dense`, `total`: names of the control run, of training with dense gradients, and of the full
+    method with the variance as eq. 2 prints it."""
     of = of_variants(rows)
     full, layers, feedback = (of[name] for name in (printed.FULL, printed.LAYERS, printed.FEEDBACK))
     claimed = printed.DIVERGED[printed.FEEDBACK]
@@ -97,6 +98,11 @@ def of_loss(rows, as_much, dense):
             f"Loss of uniform minus layer-wise: {higher(layers)}; the paper's: {claim:+.2f}: {found(layers['p'], layers['more_than'])}."
             f" But eq. 3 kept {full['kept'].mean:.1%} of all gradients where uniform kept {layers['kept'].mean:.1%}. Uniform that keeps as"
             f" much as layer-wise, minus layer-wise: {higher(of[as_much])}: {found(of[as_much]['p'], of[as_much]['more_than'])}.",
+        ),
+        (
+            "eq. 2 as printed",
+            f"By the sum over a layer's entries, as eq. 2 prints it, eq. 3 kept {of[total]['kept'].mean:.1%}, by their mean"
+            f" {full['kept'].mean:.1%}. Loss of the first minus that of the second: {higher(of[total])}.",
         ),
         (
             "error feedback",

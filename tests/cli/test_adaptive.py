@@ -130,6 +130,20 @@ class Trained(CliTestCase):
         densities = [layer["density"] for layer in layers["plan"]["layers"]]
         self.assertTrue(all(0.05 <= d <= 0.3 + 1e-9 for d in densities))
         self.assertGreater(len(set(densities)), 2)  # layers differ, by their measured variances
+        # By the total variance, as it is printed, the layers have another order.
+        by_total = self.json(
+            "plan",
+            self.job(self.text),
+            "--set",
+            "cluster.world_size=2",
+            "--set",
+            "method.variance=total",
+            "--profile",
+            self.out / "warm-up.profile.json",
+        )  # fmt: skip
+        found = [layer["density"] for layer in by_total["plan"]["layers"]]
+        self.assertEqual(found.index(max(found)), max(range(len(found)), key=lambda s: profile["variances"][s]["total"]))
+        self.assertNotEqual(found, densities)
 
     def test_states_on_the_host_are_the_same_after_the_change(self):
         def losses(*keys):

@@ -92,10 +92,11 @@ class Learning(CliTestCase):
         """Each row trains differently; layer-wise keeps what eq. 3 gives for measured variances, uniform keeps the stated fraction."""
         rows = learning.ablation(self.options, self.dense)
         of = verdicts.of_variants(rows)
-        self.assertEqual(list(of), [printed.FULL, printed.LAYERS, learning.AS_MUCH, printed.FEEDBACK, learning.DENSE])
+        self.assertEqual(list(of), [printed.FULL, learning.TOTAL, printed.LAYERS, learning.AS_MUCH, printed.FEEDBACK, learning.DENSE])
         self.assertEqual(len({row["validation_loss"].values[0] for row in rows}), len(rows))
         full = of[printed.FULL]
         self.assertTrue(all(1 - timing.S_MAX < kept < 1 - timing.S_MIN for kept in full["kept"].values))
+        self.assertNotEqual(of[learning.TOTAL]["kept"].values, full["kept"].values)
         for kept in of[printed.LAYERS]["kept"].values:
             self.assertAlmostEqual(kept, 1 - timing.MIDDLE)
         self.assertAlmostEqual(of[learning.AS_MUCH]["kept"].mean, full["kept"].mean, places=4)
@@ -125,13 +126,13 @@ class Verdicts(unittest.TestCase):
             loss = study.Sample(list(values)) if values else None
             return {"variant": name, "validation_loss": loss, "kept": study.Sample([kept] * 2), "diverged": diverged, "seeds": 2}
 
-        names = (printed.LAYERS, learning.AS_MUCH, learning.DENSE)
+        names = (learning.TOTAL, printed.LAYERS, learning.AS_MUCH, learning.DENSE)
         rows = [row(printed.FULL, (1, 1.1)), *(row(name, (1.1, 1.3)) for name in names)]
         return learning.tested([*rows, row(printed.FEEDBACK, losses, diverged=diverged)])
 
     def test_divergence(self):
         def said(rows):
-            return dict(verdicts.of_loss(rows, learning.AS_MUCH, learning.DENSE))
+            return dict(verdicts.of_loss(rows, learning.AS_MUCH, learning.DENSE, learning.TOTAL))
 
         self.assertIn("0 of 2 runs diverged, with it 0; the paper: 2 of 5: not reproduced", said(self.loss_rows())["error feedback"])
         self.assertIn("1 of 2 runs diverged, with it 0; the paper: 2 of 5: reproduced", said(self.loss_rows(1, (1.2,)))["error feedback"])

@@ -7,6 +7,7 @@
 
 #include "engine/base/files/files.h"
 #include "engine/base/names.h"
+#include "engine/planner/exchange/sparsity.h"
 #include "engine/planner/placement/rank_grid.h"
 #include "study/load.h"
 
@@ -57,7 +58,8 @@ Json layers_json(const job::Job& job, const costs::Profile* profile) {
       Json variance = nullptr;
       if (profile != nullptr)
         for (const tensors::LayerVariance& v : profile->variances)
-          if (v.model == job.model.name && v.segment == segment) variance = v.per_element;
+          if (v.model == job.model.name && v.segment == segment)
+            variance = planner::variance_of(v, plan);
       out.push_back({{"name", job.model.segments[segment].name},
                      {"stage", c % static_cast<std::size_t>(plan.mesh.pp)},
                      {"density", plan.exchange.sparse.layers[segment].density},

@@ -56,6 +56,10 @@ std::vector<Id> owner_of(const model::ModelSpec& model) {
 
 }  // namespace
 
+double variance_of(const tensors::LayerVariance& layer, const plan::Plan& plan) {
+  return plan.exchange.sparse.variance == plan::Variance::total ? layer.total : layer.per_element;
+}
+
 std::vector<double> densities(const plan::Plan& plan, const model::ModelSpec& model,
                               const costs::Profile* profile) {
   std::vector<bool> owns(model.segments.size());
@@ -63,7 +67,7 @@ std::vector<double> densities(const plan::Plan& plan, const model::ModelSpec& mo
   std::map<Id, double> known;
   if (profile != nullptr)
     for (const tensors::LayerVariance& v : profile->variances)
-      if (v.model == model.name) known[v.segment] = v.per_element;
+      if (v.model == model.name) known[v.segment] = variance_of(v, plan);
   std::vector<double> variance;
   for (Id s = 0; s < owns.size(); ++s) {
     if (!owns[s]) continue;

@@ -33,9 +33,11 @@ std::vector<double> sparsity(std::span<const double> variance, double s_min, dou
 /// its rounding error as a double.
 std::int64_t kept(std::int64_t elements, double sparsity);
 
-/// By segment: its density 1 - s by eq. 3. Uses the profile's variances per element, because total
-/// variances are largest for large embeddings. If the profile has no variances of this model, all
-/// count as equal. Segments without parameters of their own get 1. Throws InputError when the
+/// The variance that eq. 3 takes of a layer in this plan.
+double variance_of(const tensors::LayerVariance& layer, const plan::Plan& plan);
+
+/// By segment: its density 1 - s by eq. 3. If the profile has no variances of this model, all count
+/// as equal. Segments without parameters of their own get 1. Throws InputError when the
 /// profile has variances of only some layers of the model.
 std::vector<double> densities(const plan::Plan& plan, const model::ModelSpec& model,
                               const costs::Profile* profile);

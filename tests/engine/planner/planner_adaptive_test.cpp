@@ -101,7 +101,7 @@ TEST(AdaptivePlans, FollowTheProfilesVariances) {
       profile.variances.push_back({.model = job.model.name,
                                    .segment = s,
                                    .observed_steps = 10,
-                                   .total = 1,
+                                   .total = 100.0 - s,
                                    .per_element = 1.0 + s});
   const plan::Decision found = decide(job, &profile, {});
   ASSERT_FALSE(whole(found.plan));
@@ -113,6 +113,25 @@ TEST(AdaptivePlans, FollowTheProfilesVariances) {
     if (layers[i].reduction != plan::Reduction::dense) {
       EXPECT_GT(layers[i].density, layers.front().density);
     }
+}
+
+/// Eq. 2 as printed is a sum over the layer's entries, by which other layers are the steady ones.
+TEST(AdaptivePlans, MayTakeTheTotalVariance) {
+  const job::Job job = job_of("adaptive");
+  costs::Profile profile;
+  for (Id s = 0; s < job.model.segments.size(); ++s)
+    profile.variances.push_back(
+        {.model = job.model.name, .segment = s, .total = 100.0 - s, .per_element = 1.0 + s});
+  const auto order = [&](plan::Variance variance) {
+    plan::Plan plan = job.plan;
+    plan.exchange.sparse.variance = variance;
+    const std::vector<double> found = densities(plan, job.model, &profile);
+    EXPECT_NEAR(std::ranges::max(found), 1 - plan.exchange.sparse.s_min, 1e-12);
+    EXPECT_NEAR(std::ranges::min(found), 1 - plan.exchange.sparse.s_max, 1e-12);
+    return found.front() < found.back();
+  };
+  EXPECT_TRUE(order(plan::Variance::per_element));
+  EXPECT_FALSE(order(plan::Variance::total));
 }
 
 TEST(AdaptivePlans, LeaveOutTensorGroupsThatTheProfileDidNotTime) {

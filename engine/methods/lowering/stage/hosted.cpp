@@ -19,6 +19,7 @@ void Hosted::expect(const std::vector<Action>& actions, const std::vector<bool>&
     for (auto s = chunk.rbegin(); s != chunk.rend() && left > 0; ++s)
       if (keeps[*s]) last_[*s] = true, --left;
   }
+  for (Id s = 0; s < keeps.size(); ++s) hosted_[s] = hosted_[s] && keeps[s];
   for (std::size_t i = 0; i + 1 < actions.size(); ++i) {
     const Action &now = actions[i], &then = actions[i + 1];
     if (now.pass == program::Pass::forward && is_backward(then.pass) && now.chunk == then.chunk &&

@@ -45,7 +45,7 @@ class Hosted {
   program::RoleBuilder& role_;
   const plan::Plan& plan_;
   Activations& activations_;
-  std::vector<bool> hosted_;             // [segment]
+  std::vector<bool> hosted_;             // [segment]: what it keeps may go to the host
   std::vector<bool> last_ = {};          // [segment]: of its chunk's last ones
   std::vector<std::vector<bool>> next_;  // [chunk][micro-batch]: its backward follows its forward
   std::vector<Id> to_host_ = {};         // the last copy of each segment's forward

@@ -171,7 +171,7 @@ void Stage::move_to_host(Id segment, Id first, const Action& action) {
 }
 
 void Stage::fetch(Id segment, const Action& action) {
-  if (keeps(segment) && hosted_.moves(segment, action))
+  if (hosted_.moves(segment, action))
     hosted_.to_device(kept(segment, action), back(history_, 1 + plan_.schedule.hosted.ahead),
                       action);
 }

@@ -37,7 +37,7 @@ program::Compute Stage::part(Id s, Pass pass, Part part, const Action& action) c
 }
 
 bool Stage::was_kept(Id s, Pass pass, const Action& action) const {
-  return is_backward(pass) && !recomputed_[s] && keeps(s) && hosted_.moves(s, action);
+  return is_backward(pass) && !recomputed_[s] && hosted_.moves(s, action);
 }
 
 program::Ref Stage::kept_ref(Id s, Pass pass, Mode mode, const Action& action) {

@@ -42,7 +42,7 @@ void Stage::run_segment_forward(Id s, const Action& action) {
   else if (!recomputed_[s])
     refs.push_back(ref(activations_.saved(s), program::Slot::saved, program::Mode::write, mb));
   computed(role_.op("compute", work, std::move(refs), action.shift));
-  if (keeps(s) && hosted_.moves(s, action)) move_to_host(s, first, action);
+  if (hosted_.moves(s, action)) move_to_host(s, first, action);
   if (!tp_) return;
   const program::Ref sum =
       ref(out, program::Slot::source, program::Mode::read, mb, 0, {.partial = tp_});
