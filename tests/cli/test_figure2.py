@@ -150,7 +150,7 @@ class Expected(unittest.TestCase):
         for one in self.found["time"].values():
             self.assertEqual([row["variant"] for row in one["rows"]], list(timing.ROWS))
             self.assertEqual(bool(one["bounds"]), one["reduction"] is not None)
-        names = [printed.FULL, printed.LAYERS, learning.AS_MUCH, printed.FEEDBACK, learning.DENSE]
+        names = [printed.FULL, learning.TOTAL, printed.LAYERS, learning.AS_MUCH, printed.FEEDBACK, learning.DENSE]
         self.assertEqual([row["variant"] for row in self.found["loss"]], names)
         self.assertEqual([row["variant"] for row in self.found["feedback"]], [learning.DENSE, *learning.forms_of_feedback()])
 
