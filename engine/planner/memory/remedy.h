@@ -28,11 +28,11 @@ struct Trial {
   std::vector<std::string> changes = {};
 };
 /// The first change that makes the plan fit, in this order: more micro-batches, recomputation, a
-/// higher ZeRO level, combinations of these, the optimizer on the host with as few of these as
-/// possible, another mesh of the same world, there too with as few of all these as possible, a
-/// smaller batch. Of micro-batches that are only needed with another change, the fewest. None when
-/// no change fits. A `start` that is itself changed is tried first. `keep_method`: only changes
-/// that keep the method's name.
+/// higher ZeRO level, combinations of these, activations or the optimizer on the host with as few
+/// of these as possible, another mesh of the same world, there too with as few of all these as
+/// possible, a smaller batch. Of micro-batches that are only needed with another change, the
+/// fewest. None when no change fits. A `start` that is itself changed is tried first.
+/// `keep_method`: only changes that keep the method's name.
 std::optional<Remedy> find_remedy(const Trial& start, const model::ModelSpec& model,
                                   const cluster::Cluster& cluster, bool keep_method = false);
 

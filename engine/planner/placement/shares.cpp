@@ -76,7 +76,15 @@ std::vector<int> refined(std::span<const int> shares,
   constexpr int fewer = 4;
   std::vector<int> least;
   for (const int share : shares) least.push_back(std::max(1, share - fewer));
-  return filled(std::move(least), std::accumulate(shares.begin(), shares.end(), 0), seconds);
+  std::vector<int> out =
+      filled(std::move(least), std::accumulate(shares.begin(), shares.end(), 0), seconds);
+  const auto end = [&](std::span<const int> of) {
+    double last = 0;
+    for (std::size_t i = 0; i < of.size(); ++i) last = std::max(last, seconds(i, of[i]));
+    return last;
+  };
+  if (end(out) >= end(shares)) out.assign(shares.begin(), shares.end());
+  return out;
 }
 
 std::vector<double> by_replica(const plan::Plan& plan, std::span<const double> seconds) {
@@ -145,11 +153,11 @@ job::Job with_shares(job::Job job, const costs::Profile* profile) {
     shortest = found.slowest_now_s;
     best = std::exchange(shares, std::move(found.shares));
   }
-  if (best.empty())  // equal ones were the best
-    best.assign(static_cast<std::size_t>(job.plan.mesh.dp), job.plan.samples());
   // Products take whole tiles, so times of neighbouring shares are not in proportion.
   job::Job uniform = job;
   uniform.plan.schedule.shares.clear();
+  if (best.empty())  // equal ones were the best
+    best.assign(static_cast<std::size_t>(job.plan.mesh.dp), uniform.plan.samples());
   std::map<int, std::vector<double>> seconds;  // by samples, then by replica
   best = refined(best, [&](std::size_t replica, int samples) {
     const auto [at, fresh] = seconds.try_emplace(samples);

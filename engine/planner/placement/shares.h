@@ -24,6 +24,7 @@ std::vector<int> shares_of(std::span<const double> seconds_per_sample, int total
 /// Shares near the given ones, with the same sum, for replicas whose times do not grow in
 /// proportion to their samples. `seconds(i, n)`: of replica i with n samples; does not fall with n.
 /// The last replica finishes as early as it can with at most four samples fewer on each replica.
+/// The given ones, if that is no earlier.
 std::vector<int> refined(std::span<const int> shares,
                          const std::function<double(std::size_t, int)>& seconds);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/planner/placement/shares.h"
+#include "tests/engine/rig.h"
 
 namespace rehearse::methods {
 namespace {
@@ -93,6 +94,19 @@ TEST(Shares, NoOtherSplitEndsEarlier) {
       for (int b = 1; a + b < total; ++b) best = std::min(best, end({a, b, total - a - b}));
     EXPECT_DOUBLE_EQ(end(planner::shares_of(seconds, total)), best) << total;
   }
+}
+
+/// Where a pass takes as long for any number of samples, shares in proportion gain nothing.
+TEST(Shares, BySpeedStayEqualWhereThatIsAsFast) {
+  job::Job job;
+  job.model = test::small_model(2);
+  job.cluster = test::fast(2);
+  job.plan = test::plan_of("ddp", 1, 2, 1, 1);
+  job.plan.schedule.global_batch = 8;
+  job.plan = prepare(job.plan, job.model);
+  job.shares = job::Shares::speed;
+  job.disturb.stragglers.push_back({.rank = 0, .factor = 2});
+  EXPECT_TRUE(planner::with_shares(std::move(job), nullptr).plan.schedule.shares.empty());
 }
 
 TEST(Shares, RefinedOnesEndAsEarlyAsAnyNearby) {

@@ -56,11 +56,6 @@ void Hosted::to_device(const std::vector<program::Ref>& kept, Id gate, const Act
   }
 }
 
-program::Ref Hosted::back(program::Ref kept) {
-  kept.view = back(kept.view);
-  return kept;
-}
-
 Id Hosted::forward_gate() const {
   const auto places = static_cast<std::size_t>(plan_.schedule.hosted.ahead) + 1;
   return to_host_.size() < places ? none : to_host_[to_host_.size() - places];

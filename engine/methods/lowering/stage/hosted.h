@@ -32,8 +32,7 @@ class Hosted {
   /// for the op `gate`; none: they do not.
   void to_host(const std::vector<program::Ref>& kept, const Action& action);
   void to_device(const std::vector<program::Ref>& kept, Id gate, const Action& action);
-  /// The same ref of what came back.
-  program::Ref back(program::Ref kept);
+  /// The view of what came back of what `view` kept.
   Id back(Id view) { return activations_.moved(view).back; }
   /// The copy that ends before the next segment's forward begins, so that at most `ahead` segments
   /// wait for theirs. none: there are fewer.

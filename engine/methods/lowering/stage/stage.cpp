@@ -176,15 +176,11 @@ void Stage::fetch(Id segment, const Action& action) {
                       action);
 }
 
-Id Stage::input_of(Id segment, const Action& action, bool for_backward) {
-  const Id view =
-      activations_.boundary(Boundary::input, segment, plan_.mesh.sequence_parallel && tp_);
-  return for_backward && hosted_.moves(segment, action) ? hosted_.back(view) : view;
-}
-
 Id Stage::readable_input(Id segment, const Action& action, bool for_backward) {
-  const Id input = input_of(segment, action, for_backward);
-  if (!(plan_.mesh.sequence_parallel && tp_)) return input;
+  const bool shard = plan_.mesh.sequence_parallel && tp_;
+  Id input = activations_.boundary(Boundary::input, segment, shard);
+  if (for_backward && hosted_.moves(segment, action)) input = hosted_.back(input);
+  if (!shard) return input;
   const Id copy = activations_.boundary(Boundary::gathered_input, segment, false, true);
   const int index = action.microbatch + (for_backward ? plan_.schedule.micro_batches : 0);
   on_tensor_ranks(

@@ -118,8 +118,8 @@ class Stage {
   void move_to_host(Id segment, Id first, const Action& action);
   /// Copies that back to the device, where it is on the host.
   void fetch(Id segment, const Action& action);
-  /// Whether the pass reads what forward kept and what was on the host since.
-  bool was_kept(Id segment, program::Pass pass, const Action& action) const;
+  /// A ref of what forward kept, as the pass reads it: of what came back, if it was on the host.
+  program::Ref as_read(program::Ref kept, Id segment, program::Pass pass, const Action& action);
   /// What a pass writes, adds to or reads of what forward keeps inside of a segment.
   program::Ref kept_ref(Id segment, program::Pass pass, program::Mode mode, const Action& action);
   program::Ref exchanged(Exchanged what, Id segment, program::Pass pass, program::Slot slot,
@@ -149,8 +149,6 @@ class Stage {
   /// The same collective of tensor ranks, so many times.
   void on_tensor_ranks(program::Move move, const program::Ref& from, program::Ref to,
                        const Action& action, int times = 1);
-  /// The view of a segment's input, with sequence parallelism of this rank's part.
-  Id input_of(Id segment, const Action& action, bool for_backward);
   /// The view of a segment's whole input. With sequence parallelism, gathers the input first.
   Id readable_input(Id segment, const Action& action, bool for_backward);
   std::vector<program::Ref> params(Id segment, const Action& action);

@@ -36,18 +36,19 @@ program::Compute Stage::part(Id s, Pass pass, Part part, const Action& action) c
   return work;
 }
 
-bool Stage::was_kept(Id s, Pass pass, const Action& action) const {
-  return is_backward(pass) && !recomputed_[s] && hosted_.moves(s, action);
+program::Ref Stage::as_read(program::Ref kept, Id s, Pass pass, const Action& action) {
+  if (is_backward(pass) && !recomputed_[s] && hosted_.moves(s, action))
+    kept.view = hosted_.back(kept.view);
+  return kept;
 }
 
 program::Ref Stage::kept_ref(Id s, Pass pass, Mode mode, const Action& action) {
   // Attention's parts hand on what they keep in forward too. Recomputation has instances of its
   // own.
   const bool twice = divided(s) && recomputed_[s];
-  const program::Ref kept =
-      ref(activations_.saved(s, twice), Slot::saved, mode,
-          action.microbatch + (twice && pass != Pass::forward ? plan_.schedule.micro_batches : 0));
-  return was_kept(s, pass, action) ? hosted_.back(kept) : kept;
+  const int index =
+      action.microbatch + (twice && pass != Pass::forward ? plan_.schedule.micro_batches : 0);
+  return as_read(ref(activations_.saved(s, twice), Slot::saved, mode, index), s, pass, action);
 }
 
 program::Ref Stage::exchanged(Exchanged what, Id s, Pass pass, Slot slot, Mode mode,
@@ -58,7 +59,7 @@ program::Ref Stage::exchanged(Exchanged what, Id s, Pass pass, Slot slot, Mode m
       action.microbatch + (twice && pass != Pass::forward ? plan_.schedule.micro_batches : 0);
   const program::Ref kept = ref(activations_.exchanged(what, s, twice), slot, mode, index, 0,
                                 {.shard = plan_.mesh.rings() ? program::Axes{0} : cp_});
-  return what < Exchanged::grad && was_kept(s, pass, action) ? hosted_.back(kept) : kept;
+  return what < Exchanged::grad ? as_read(kept, s, pass, action) : kept;
 }
 
 Id Stage::owner(int step) const {
