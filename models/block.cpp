@@ -57,6 +57,10 @@ LocalShape shape_of(const model::ModelSpec& model, Id segment, int tp, int tp_ra
   z.qkv_bias = !z.llama || model.qkv_bias;
   z.qk_norm = model.qk_norm;
   z.activation = model.activation;
+  z.experts = model.experts;
+  z.experts_per_token = layers_per_token(model);
+  z.norm_topk = model.norm_topk;
+  z.router_aux_loss = model.router_aux_loss;
   z.output_norm = model.output_norm;
   z.norm_offset = model.norm_offset ? 1 : 0;
   z.embedding_scale = model.scaled_embedding ? std::sqrt(model.hidden) : 1;
@@ -81,7 +85,7 @@ std::unique_ptr<Block> make_block(const model::ModelSpec& model, Id segment, int
     case model::SegmentKind::attention:
       return make_attention(z);
     case model::SegmentKind::mlp:
-      return make_mlp(z);
+      return z.experts > 0 ? make_experts(z) : make_mlp(z);
     case model::SegmentKind::head:
       return make_head(z);
   }

@@ -26,6 +26,9 @@ struct LocalShape {
   int layer = -1, tp = 1, tp_rank = 0;
   bool bert = false, llama = false, tied = true, qkv_bias = true, qk_norm = false;
   Activation activation = Activation::swiglu;  // LLaMA
+  std::int64_t experts = 0, experts_per_token = 1;  // 0: a feed-forward layer for all tokens
+  bool norm_topk = true;
+  double router_aux_loss = 0;
   bool output_norm = false;
   double norm_offset = 0;                                    // what norms add to their weight
   double embedding_scale = 1;                                // of the embedding's output
@@ -271,6 +274,7 @@ std::unique_ptr<Block> make_embedding(const LocalShape& shape);
 std::unique_ptr<Block> make_attention(const LocalShape& shape);
 std::unique_ptr<PartedAttention> make_parted_attention(const LocalShape& shape, int ranks);
 std::unique_ptr<Block> make_mlp(const LocalShape& shape);
+std::unique_ptr<Block> make_experts(const LocalShape& shape);
 std::unique_ptr<Block> make_head(const LocalShape& shape);
 
 }  // namespace rehearse::models

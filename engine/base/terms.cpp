@@ -19,18 +19,19 @@ struct Term {
 };
 
 constexpr const char* experts =
-    "it is a mixture of experts: experts, their router and expert parallelism are not modelled";
+    "it is a mixture of experts whose layers differ from those of Mixtral and Qwen3-MoE, which are "
+    "modelled (model.experts)";
 constexpr const char* ranks_of_experts =
-    "experts and expert parallelism are not modelled; pp, dp, cp and tp divide a model";
+    "expert parallelism is not modelled: dp, tp, pp and ZeRO divide a model with experts";
+constexpr const char* count_of_experts = "it is model.experts here";
 
 /// Families: what comes after the word does not count, unless it is a letter.
 const std::vector<Term> families = {
     {{"deepseek"},
-     "it is a mixture of experts with latent attention (V2, V3, R1): experts, their router, expert "
-     "parallelism and keys and values of low rank are not modelled"},
-    {{"mixtral", "dbrx", "grok", "olmoe", "qwen2_moe", "qwen3_moe", "llama4", "llama_4",
-      "switch_transformers"},
-     experts},
+     "it is a mixture of experts with latent attention (V2, V3, R1): experts that all tokens pass "
+     "and keys and values of low rank are not modelled"},
+    {{"dbrx", "grok", "olmoe", "qwen2_moe", "llama4", "llama_4", "switch_transformers"}, experts},
+    {{"mixtral"}, "its config.json is read", {"mixtral"}},
     {{"roberta", "xlm_roberta", "camembert"},
      "it is BERT with positions that begin at 2 and one type of token, which is not read; for a "
      "prediction, model.name = \"bert-base\" with model.vocab = 50265 has the sizes of "
@@ -40,7 +41,7 @@ const std::vector<Term> families = {
     {{"qwen", "qwen1"},
      "this family's config.json is read from Qwen 2 on: model_type is \"qwen2\", as in Qwen 2.5"},
     {{"qwen2", "qwen2.5"}, "Qwen 2.5's config.json is read", {"qwen2"}},
-    {{"qwen3"}, "config.json is read; experts are not modelled", {"qwen3"}},
+    {{"qwen3", "qwen3_moe"}, "config.json is read", {"qwen3"}},
     {{"gemma"}, "", {"gemma", "gemma2", "gemma3"}},
     {{"gemma3n", "gemma4"}, "its layers differ from Gemma 3's, which is read (\"gemma3_text\")"},
     {{"phi3", "phi3.5", "phi_3", "phi_3.5"},
@@ -66,8 +67,10 @@ const std::vector<Term> families = {
 
 /// Methods and keys: the whole word.
 const std::vector<Term> names = {
-    {{"ep", "experts", "expert", "moe", "num_experts", "expert_parallel", "expert_parallelism"},
+    {{"ep", "expert_parallel", "expert_parallelism", "expert_model_parallel_size"},
      ranks_of_experts},
+    {{"experts", "expert", "moe", "num_experts", "num_local_experts", "n_experts"},
+     count_of_experts},
     {{"fsdp", "fsdp2", "fully_sharded"},
      "PyTorch's FSDP is \"zero3\" here, its hybrid form \"hsdp\""},
     {{"deepspeed"}, "DeepSpeed's stages are \"zero1\", \"zero2\" and \"zero3\" here"},
@@ -99,7 +102,10 @@ const std::vector<Term> names = {
     {{"pcie_bandwidth"}, "it is cluster.links.pcie.bandwidth here"},
     {{"fp8", "bf16", "fp16", "dtype", "mixed_precision"}, "it is method.precision here"},
     {{"tf32"}, "it is software.kernels.tf32 here"},
-    {{"experts_per_token"}, ranks_of_experts},
+    {{"experts_per_token", "num_experts_per_tok", "moe_router_topk", "top_k"},
+     "it is model.experts_per_token here"},
+    {{"router_aux_loss", "router_aux_loss_coef", "moe_aux_loss_coeff"},
+     "it is model.router_aux_loss here"},
     {{"pipeline_parallel", "pipeline_parallelism", "pipeline_model_parallel_size"},
      "it is method.pp here"},
     {{"data_parallel", "data_parallelism", "data_parallel_size"},

@@ -28,6 +28,10 @@ std::string rare_keys(const model::ModelSpec& m) {
   if (m.activation != model::Activation::swiglu) text += fmt::format(" {}", name_of(m.activation));
   if (m.norm_offset) text += " norm offset";
   if (m.output_norm) text += " output norm";
+  if (m.experts > 0)
+    text += fmt::format(" experts {} {} {}", m.experts, m.experts_per_token, m.norm_topk);
+  if (m.mixtral_names) text += " mixtral names";
+  if (m.router_aux_loss > 0) text += fmt::format(" balance {}", m.router_aux_loss);
   if (m.scaled_embedding) text += " scaled embedding";
   for (const auto& [key, value] : {std::pair{"query", m.query_scalar},
                                    {"attention cap", m.attention_cap},
@@ -59,10 +63,13 @@ std::uint64_t hash_of(const costs::Profile& profile) { return fnv1a(to_json(prof
 
 std::string describe(const model::ModelSpec& m) {
   return fmt::format(
-      "{}: {}, {} layers, hidden {}, {} heads{}, feed-forward {}, vocabulary {}, {} tokens{}",
+      "{}: {}, {} layers, hidden {}, {} heads{}, {}feed-forward {}, vocabulary {}, {} tokens{}",
       m.name, family_of(m.family), m.layers, m.hidden, m.heads,
-      query_width(m) != m.hidden ? fmt::format(" of {}", m.head_dim) : "", m.ffn, m.vocab,
-      m.seq_len, m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
+      query_width(m) != m.hidden ? fmt::format(" of {}", m.head_dim) : "",
+      m.experts > 0
+          ? fmt::format("{} experts, {} a token, each ", m.experts, m.experts_per_token)
+          : "",
+      m.ffn, m.vocab, m.seq_len, m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
 }
 
 std::string describe(const cluster::Cluster& cluster) {

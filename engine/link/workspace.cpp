@@ -127,6 +127,20 @@ std::int64_t of_op(const model::ModelSpec& model, model::TensorSplit split,
   return 0;
 }
 
+/// What a pass of experts holds beside what it keeps or returns (models/experts.cpp). The rows of
+/// one expert, of which there are as many as tokens where all choose it, or with grouped products of
+/// all: what they return and its gradient, in backward that of their width twice. And the order of
+/// rows by expert.
+std::int64_t expert_bytes(const model::ModelSpec& model, std::int64_t tokens, int tp,
+                          std::int64_t element, program::Pass pass) {
+  const std::int64_t routed = tokens * model.experts_per_token, order = 28 * routed;
+  const bool grouped = model.software.experts == software::Experts::grouped;
+  const std::int64_t rows = (grouped ? routed : tokens) * element;
+  if (!is_backward(pass) || pass == program::Pass::backward_weight) return order + rows * model.hidden;
+  return order + std::max(rows * (model.hidden + 2 * (model.ffn / tp)),
+                          12 * tokens * model.experts + tokens * model.hidden * element);
+}
+
 }  // namespace
 
 std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program::Pass pass,
@@ -142,7 +156,9 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
                                                                  : activation;
   // Backward applies the dropout mask to a copy of the gradient.
   const std::int64_t masked = model.dropout > 0 ? activation : 0;
-  if (pass == program::Pass::backward_weight) return kind == model::SegmentKind::head ? 0 : masked;
+  const bool experts = kind == model::SegmentKind::mlp && model.experts > 0;
+  if (pass == program::Pass::backward_weight && !experts)
+    return kind == model::SegmentKind::head ? 0 : masked;
   // The first half of a backward frees nothing that forward has saved, so at its end the gradient
   // of the norm's output needs room beside that of the input.
   const bool half = pass == program::Pass::backward_input;
@@ -191,6 +207,9 @@ std::int64_t workspace_bytes(const model::ModelSpec& model, Id segment, program:
       return std::max<std::int64_t>(half ? activation + masked : norm + masked, before + masked);
     }
     case model::SegmentKind::mlp:
+      if (experts)
+        return expert_bytes(model, tokens, tp, element, pass) +
+               (is_backward(pass) ? (again ? activation : 0) : held + unread);
       // The gradient of the activation function's output is made before that of the input.
       if (half)
         return std::max(activation, tokens * (model.ffn / tp) * element - activation) + masked;

@@ -21,6 +21,7 @@ void check_layers(const ModelSpec& m) {
           "says which layers have no window, so window must be stated");
   for (const auto& [key, value] : {std::pair{"qk_norm", m.qk_norm},
                                    {"fused_weights", m.fused_weights},
+                                   {"mixtral_names", m.mixtral_names},
                                    {"norm_offset", m.norm_offset},
                                    {"output_norm", m.output_norm},
                                    {"scaled_embedding", m.scaled_embedding}})
@@ -34,6 +35,30 @@ void check_layers(const ModelSpec& m) {
             "must be at least 0.001 and at most 1e6, or 0: the default");
     require(llama || value == 0, m, key, value, "is llama's alone");
   }
+}
+
+/// Experts, which llama alone has.
+void check_experts(const ModelSpec& m) {
+  require(m.experts >= 0 && m.experts <= most_of("experts"), m, "experts", m.experts,
+          fmt::format("must be at least 0 and at most {}", most_of("experts")));
+  require(m.family == Family::llama || m.experts == 0, m, "experts", m.experts,
+          "is llama's alone: the feed-forward layers of the other families are for all tokens");
+  require(m.router_aux_loss >= 0 && m.router_aux_loss <= 1e3, m, "router_aux_loss",
+          m.router_aux_loss, "must be at least 0 and at most 1000");
+  if (m.experts == 0) {
+    const char* const none = "is of a model with experts, so experts must be stated";
+    require(m.experts_per_token == 0, m, "experts_per_token", m.experts_per_token, none);
+    require(m.router_aux_loss == 0, m, "router_aux_loss", m.router_aux_loss, none);
+    require(m.norm_topk, m, "norm_topk", m.norm_topk, none);
+    require(!m.mixtral_names, m, "mixtral_names", m.mixtral_names, none);
+    return;
+  }
+  require(m.experts_per_token >= 1 && m.experts_per_token <= m.experts, m, "experts_per_token",
+          m.experts_per_token, fmt::format("must be at least 1 and at most experts = {}", m.experts));
+  require(!m.output_norm, m, "experts", m.experts,
+          "must be 0 with output_norm: no published model has both");
+  require(!m.fused_weights, m, "experts", m.experts,
+          "must be 0 with fused_weights: no published model has both");
 }
 
 /// Rotary positions, which llama alone has.
@@ -85,7 +110,9 @@ int most_of(std::string_view key) {
                                     {"ffn", 1 << 23},
                                     {"vocab", 1 << 24},
                                     {"padded_vocab", 1 << 25},
-                                    {"outputs", 1 << 20}})
+                                    {"outputs", 1 << 20},
+                                    {"experts", 4096},
+                                    {"experts_per_token", 4096}})
     if (key == known) return most;
   return 1 << 24;
 }
@@ -129,6 +156,7 @@ void check(const ModelSpec& m) {
   require(m.norm_epsilon > 0 && m.norm_epsilon <= 1, m, "norm_epsilon", m.norm_epsilon,
           "must be above 0 and at most 1");
   check_layers(m);
+  check_experts(m);
   check_positions(m);
 }
 

@@ -1,5 +1,5 @@
-// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, Qwen2Config,
-// Qwen3Config, Phi3Config, GemmaConfig, Gemma2Config and Gemma3TextConfig, and the last two's parts
+// Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, MixtralConfig,
+// Qwen2Config, Qwen3Config, Qwen3MoeConfig, Phi3Config, GemmaConfig, Gemma2Config and Gemma3TextConfig, and the last two's parts
 // of models that also see images (Gemma3Config, Mistral3Config).
 #include "engine/model/config_json.h"
 
@@ -237,6 +237,22 @@ void read_gemma2(Keys& file, bool third, ModelSpec& m) {
   if (m.window == 0) m.local_rope_theta = 0;
 }
 
+/// Experts and their router. The loss by which transformers balances them (output_router_logits)
+/// multiplies means over all layers, so no layer can compute its part.
+void read_experts(Keys& file, bool mixtral, ModelSpec& m) {
+  m.mixtral_names = mixtral;
+  // transformers 5 writes the first name for both, and published files of Qwen3 have the second.
+  const char* const key = file.has("num_local_experts") || mixtral ? "num_local_experts" : "num_experts";
+  m.experts = file.count(key, mixtral ? 8 : 128);
+  m.experts_per_token = file.count("num_experts_per_tok", mixtral ? 2 : 8);
+  file.must_be("output_router_logits", {false});
+  if (mixtral) return file.must_be("router_jitter_noise", {0.0});
+  m.ffn = file.count("moe_intermediate_size", 768);
+  m.norm_topk = file.truth("norm_topk_prob", false);
+  file.must_be("decoder_sparse_step", {1});
+  file.must_be("mlp_only_layers", {Json::array()});
+}
+
 /// LLaMA and the models whose layers are LLaMA's with a difference.
 void read_llama(Keys& file, const std::string& where, const std::string& type, ModelSpec& m) {
   m.family = Family::llama;
@@ -251,28 +267,32 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   m.hidden = count("hidden_size", 2304);
   m.heads = count("num_attention_heads", 8);
   // Mistral has 8 unless the file says null: as many as heads.
-  const bool eight = type == "mistral" && !file.stated("num_key_value_heads");
+  const bool eight =
+      (type == "mistral" || type == "mixtral") && !file.stated("num_key_value_heads");
   m.kv_heads = file.count("num_key_value_heads", eight             ? 8
                                                  : second          ? 4
                                                  : type == "gemma" ? 16
                                                                    : m.heads);
+  const bool third_qwen = type == "qwen3" || type == "qwen3_moe";
   m.head_dim = file.count("head_dim", type == "qwen3" ? 128 : gemma ? 256 : 0);
   m.ffn = count("intermediate_size", 9216);
   m.seq_len = count("max_position_embeddings", 131072);
   m.tied = file.truth("tie_word_embeddings", false);
-  m.norm_epsilon = file.number("rms_norm_eps", type == "phi3" ? 1e-5 : 1e-6);
+  m.norm_epsilon = file.number("rms_norm_eps", type == "phi3" || type == "mixtral" ? 1e-5 : 1e-6);
   if (!gemma) file.must_be("hidden_act", {"silu"});
   file.must_be("attention_bias", {false});
   file.must_be("mlp_bias", {false});
   file.must_be("attention_dropout", {0.0});
   if (third) m.rope_theta = 1e6, m.local_rope_theta = 1e4;
+  if (type == "mixtral") m.rope_theta = 1e6;
   read_rotary(file, where, type == "phi3", m);
   // Mistral's layers have a window of 4,096 tokens unless the file says null.
   if (type == "mistral" && !file.stated("sliding_window")) m.window = 4096;
-  if (type == "mistral" || type == "phi3") m.window = file.count("sliding_window", m.window);
-  if (type == "qwen2" || type == "qwen3") {
+  if (type == "mistral" || type == "mixtral" || type == "phi3") m.window = file.count("sliding_window", m.window);
+  if (type == "mixtral" || type == "qwen3_moe") read_experts(file, type == "mixtral", m);
+  if (type == "qwen2" || third_qwen) {
     m.qkv_bias = type == "qwen2";
-    m.qk_norm = type == "qwen3";
+    m.qk_norm = third_qwen;
     file.must_be("use_sliding_window", {false});
   }
   if (gemma) read_gemma(file, type == "gemma", m);
@@ -286,8 +306,8 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
 /// The type of the model that reads text, which is known here. `part`: of a model that also sees
 /// images, whose file has more types and says so in an object of its own.
 std::string known_type(const Keys& file, const std::string& type, bool part) {
-  std::vector<std::string> known = {"gpt2",  "bert", "llama", "mistral", "qwen2",
-                                    "qwen3", "phi3", "gemma", "gemma2",  "gemma3_text"};
+  std::vector<std::string> known = {"gpt2",  "bert",      "llama", "mistral", "mixtral", "qwen2",
+                                    "qwen3", "qwen3_moe", "phi3",  "gemma",   "gemma2",  "gemma3_text"};
   if (!part) known.insert(known.end(), {"gemma3", "mistral3"});
   if (std::find(known.begin(), known.end(), type) != known.end()) return type;
   const std::string note = model_note(type);

@@ -88,6 +88,57 @@ class List {
       if (weight) product(inner, part, z_.tokens, 1, 1, fp8_);
     }
   }
+  /// How many kernels compute what all experts do, and experts of each.
+  int expert_kernels() const {
+    return how_.experts == software::Experts::grouped ? 1 : static_cast<int>(z_.busy_experts());
+  }
+  /// For each expert (rows, inner) times (inner, columns).
+  void expert_products(double rows, double columns, double inner) {
+    for (int i = 0; i < expert_kernels(); ++i)
+      product(rows, columns, inner, 1, z_.busy_experts() / expert_kernels(), fp8_);
+  }
+  /// The linear layer of each expert: (its tokens, inner) -> (its tokens, outer).
+  void expert_linear(double inner, double outer) {
+    const double weights = z_.busy_experts() * inner * outer;
+    if (autocast()) memory_bytes(weights * (4 + z_.element), expert_kernels());
+    const int copies = delayed() ? 2 : 1;
+    to_fp8(z_.tokens * z_.routed * inner, copies);
+    if (!delayed() || first_) to_fp8(weights, copies);
+    expert_products(z_.expert_tokens(), outer, inner);
+  }
+  void expert_linear_backward(double inner, double outer) {
+    to_fp8(z_.tokens * z_.routed * outer, (inputs() ? 1 : 0) + (weights() ? 1 : 0));
+    if (inputs() && !delayed()) to_fp8(z_.busy_experts() * inner * outer, 1);
+    if (weights() && !delayed()) to_fp8(z_.tokens * z_.routed * inner, 1);
+    if (inputs()) expert_products(z_.expert_tokens(), inner, outer);
+    if (weights()) expert_products(inner, outer, z_.expert_tokens());
+  }
+  /// The rows that experts read, by expert.
+  void gather() { memory(2 * z_.routed * z_.hidden, expert_kernels()); }
+  /// The same in backward, unless forward has kept them.
+  void gather_again() {
+    if (how_.experts == software::Experts::looped) gather();
+  }
+  /// What experts return is added to the rows of its tokens, in forward times a weight.
+  void scatter(bool weighted) {
+    if (weighted) memory(2 * z_.routed * z_.hidden, expert_kernels());
+    memory((how_.experts == software::Experts::grouped ? z_.routed + 1 : 3 * z_.routed) * z_.hidden,
+           expert_kernels());
+  }
+  /// Logits, probabilities in f32, the chosen ones and their weights, the order of tokens by expert.
+  void router() {
+    product(z_.tokens, z_.experts, z_.hidden);
+    memory_bytes(z_.tokens * z_.experts * (z_.element + 4));
+    memory_bytes(z_.tokens * (4 * z_.experts + 12 * z_.routed));
+    memory_bytes(z_.tokens * z_.routed * 48, 3);
+  }
+  /// The gradients of the experts' weights, and those of what the experts returned.
+  void weights_backward() { memory(4 * z_.routed * z_.ffn, 2 * expert_kernels()); }
+  void router_backward() {
+    memory_bytes(z_.tokens * (12 * z_.experts + 12 * z_.routed), 3);
+    product(z_.tokens, z_.hidden, z_.experts);
+    product(z_.experts, z_.hidden, z_.tokens);
+  }
   bool delayed() const { return how_.fp8 == software::Fp8::delayed; }
   /// The kernels that convert an operand of a product, if that is in FP8.
   void to_fp8(double elements, int copies) {

@@ -109,7 +109,43 @@ void attention_part(List& l, const Sizes& z, const software::Software& how, cons
   output_part(l, z, how, packs);
 }
 
+/// Experts and their router (models/experts.cpp). The tokens of each expert are gathered, and what it
+/// returns is weighted and added to theirs.
+void experts(List& l, const Sizes& z) {
+  const double width = 2 * z.ffn;
+  if (l.forward()) {
+    l.norm();
+    l.arrange(1);
+    l.router();
+    l.gather();
+    l.expert_linear(z.hidden, width);
+    l.activation(z.routed * (width + z.ffn), 5 * z.routed * z.ffn);
+    l.residual_before();
+    l.expert_linear(z.ffn, z.hidden);
+    l.scatter(true);
+    l.arrange(1);
+    l.residual_after();
+    return;
+  }
+  l.residual_backward();
+  l.arrange(2);
+  l.gather();
+  l.expert_linear_backward(z.ffn, z.hidden);
+  if (l.inputs()) {
+    l.weights_backward();
+    l.activation(z.routed * (2 * width + z.ffn), 9 * z.routed * z.ffn);
+  }
+  l.norm_again();
+  if (l.weights()) l.gather_again();
+  l.expert_linear_backward(z.hidden, width);
+  if (!l.inputs()) return;
+  l.scatter(false);
+  l.router_backward();
+  l.norm_backward();
+}
+
 void mlp(List& l, const Sizes& z, const software::Software& how) {
+  if (z.experts > 0) return experts(l, z);
   const double width = z.rms ? 2 * z.ffn : z.ffn;  // SwiGLU: gate and up
   const int readers = z.rms ? 2 : 1;
   if (l.forward()) {

@@ -2,7 +2,7 @@
 // head (Radford et al. 2019). BERT is post-LN (Devlin et al. 2019); a layer norm needs the complete
 // sum over tp, so each norm is the first part of the segment after the all-reduce. LLaMA has
 // RMSNorm, rotary positions and SwiGLU (Touvron et al. 2023); with other keys its layers are those
-// of Gemma 2 (Gemma Team 2024).
+// of Gemma 2 (Gemma Team 2024) or Mixtral (Jiang et al. 2024).
 //
 // Tensor names are Hugging Face's. Matrices have shape (out, in), with heads as a separate
 // dimension, so that a tensor-parallel shard is a slice of one dimension.
@@ -157,6 +157,22 @@ void build_bert(ModelSpec& m) {
   b.norm(whole, "cls.predictions.transform.LayerNorm");
 }
 
+/// The weights of a feed-forward layer, or of its experts and their router.
+void gated_layers(Builder& b, const ModelSpec& m, const std::string& layer, Id split, Id whole) {
+  const std::int64_t h = m.hidden;
+  const auto gated = [&](const std::string& prefix, std::array<const char*, 3> names) {
+    b.matrix(split, fmt::format("{}{}.weight", prefix, names[0]), {m.ffn, h}, 0);
+    b.matrix(split, fmt::format("{}{}.weight", prefix, names[1]), {m.ffn, h}, 0);
+    b.matrix(split, fmt::format("{}{}.weight", prefix, names[2]), {h, m.ffn}, 1);
+  };
+  constexpr std::array llama = {"gate_proj", "up_proj", "down_proj"}, mixtral = {"w1", "w3", "w2"};
+  const std::string mlp = layer + (m.mixtral_names ? "block_sparse_moe." : "mlp.");
+  if (m.experts == 0) return gated(mlp, llama);
+  for (int expert = 0; expert < m.experts; ++expert)
+    gated(fmt::format("{}experts.{}.", mlp, expert), m.mixtral_names ? mixtral : llama);
+  b.matrix(whole, mlp + "gate.weight", {m.experts, h}, -1);
+}
+
 void build_llama(ModelSpec& m) {
   Builder b(m);
   const std::int64_t h = m.hidden, d = m.head_dim;
@@ -185,10 +201,8 @@ void build_llama(ModelSpec& m) {
     }
     b.segment(fmt::format("L{}.mlp", i), SegmentKind::mlp, i);
     split = b.split_group();
-    b.matrix(split, layer + "mlp.gate_proj.weight", {m.ffn, h}, 0);
-    b.matrix(split, layer + "mlp.up_proj.weight", {m.ffn, h}, 0);
-    b.matrix(split, layer + "mlp.down_proj.weight", {h, m.ffn}, 1);
     const Id norms = b.whole_group();
+    gated_layers(b, m, layer, split, norms);
     // LLaMA's name of this norm is that of attention's output norm in Gemma 2.
     b.norm(norms, layer + (m.output_norm ? "pre_feedforward_" : "post_attention_") + "layernorm",
            false);
@@ -257,6 +271,10 @@ std::int64_t query_width(const ModelSpec& model) {
 
 std::int64_t key_width(const ModelSpec& model) {
   return std::int64_t{model.kv_heads} * model.head_dim;
+}
+
+int layers_per_token(const ModelSpec& model) {
+  return model.experts > 0 ? model.experts_per_token : 1;
 }
 
 double score_scale(const ModelSpec& model) {
@@ -334,6 +352,11 @@ std::int64_t parameters_of(const ModelSpec& model) {
   std::int64_t total = 0;
   for (const ParamGroup& group : model.groups) total += elements_of(group, 1);
   return total;
+}
+
+std::int64_t idle_parameters_of(const ModelSpec& model) {
+  const std::int64_t idle = std::max(0, model.experts - model.experts_per_token);
+  return 3 * idle * model.layers * model.ffn * model.hidden;
 }
 
 }  // namespace rehearse::model

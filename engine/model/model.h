@@ -140,6 +140,13 @@ struct ModelSpec {
   double logit_cap = 0;           // llama: the same of logits
   bool fused_weights = false;     // files of weights have query, key and value in one matrix, gate
                                   // and up in another (Phi 3)
+  /// llama: a feed-forward layer is `experts` layers, each `ffn` wide, of which a router chooses
+  /// `experts_per_token` for each token (Fedus et al. 2022). 0: one layer for all tokens.
+  int experts = 0, experts_per_token = 0;
+  bool norm_topk = true;       // what experts return is weighted by their probabilities divided by
+                               // the sum of those of the token's experts; false: as they are
+  double router_aux_loss = 0;  // factor of the loss that balances experts (Fedus et al. 2022, eq. 4)
+  bool mixtral_names = false;  // files of weights have Mixtral's names of experts
   std::vector<ParamGroup> groups = {};
   std::vector<Segment> segments = {};
   software::Software software = {};  // what executes the segments
@@ -158,6 +165,8 @@ double rope_attention(const RopeScaling& scaling);
 std::int64_t query_width(const ModelSpec& model);
 /// Elements of a token's key, as many as of its value: kv_heads x head_dim.
 std::int64_t key_width(const ModelSpec& model);
+/// Rows of feed-forward layers that a token passes: 1, or `experts_per_token`.
+int layers_per_token(const ModelSpec& model);
 /// By what attention's scores are multiplied.
 double score_scale(const ModelSpec& model);
 /// Whether a token attends to `window` tokens in a layer.
@@ -195,6 +204,8 @@ std::vector<std::string> known_models();
 std::int64_t elements_of(const ParamGroup& group, int tp);
 /// Parameters of the whole model. Counts tied parameters once, and includes padding rows.
 std::int64_t parameters_of(const ModelSpec& model);
+/// Those of experts that a token does not pass.
+std::int64_t idle_parameters_of(const ModelSpec& model);
 
 /// The cost of a pass over one micro-batch for one of `tp` ranks.
 struct SegmentWork {
@@ -216,8 +227,8 @@ SegmentWork work_of(const ModelSpec& model, Id segment, program::Pass pass, int 
 std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, TensorSplit split,
                          program::DType dtype);
 /// Model FLOPs of one training step over `tokens` tokens, for MFU: 6 N + 12 L h s per token (PaLM,
-/// appendix B). N excludes tables that are only looked up, and padding rows; L: layers, h: heads x
-/// head_dim, s: sequence length, at most the layer's window.
+/// appendix B). N excludes tables that are only looked up, padding rows, and experts that a token
+/// does not pass; L: layers, h: heads x head_dim, s: sequence length, at most the layer's window.
 Flops model_flops(const ModelSpec& model, std::int64_t tokens);
 
 }  // namespace rehearse::model

@@ -45,6 +45,11 @@ ModelSpec read_model(const Config& file, const std::string& name) {
   m.qkv_bias = file.flag("qkv_bias", false);
   m.qk_norm = file.flag("qk_norm", false);
   m.fused_weights = file.flag("fused_weights", false);
+  m.experts = maybe("experts");
+  m.experts_per_token = maybe("experts_per_token");
+  m.norm_topk = file.flag("norm_topk", true);
+  m.router_aux_loss = file.number("router_aux_loss", 0.0, between(0, 1e3));
+  m.mixtral_names = file.flag("mixtral_names", false);
   m.activation = choose(file, "activation", m.activation);
   m.norm_offset = file.flag("norm_offset", false);
   m.output_norm = file.flag("output_norm", false);
@@ -85,6 +90,10 @@ void change(ModelSpec& m, const std::string& key, int value) {
   if (key == "padded_vocab") m.padded_vocab = value;
   if (key == "outputs") m.outputs = value;
   if (key == "max_positions") m.max_positions = value;
+  if (key == "experts") m.experts = value;
+  if (key == "experts" && value == 0)
+    m.experts_per_token = 0, m.router_aux_loss = 0, m.norm_topk = true, m.mixtral_names = false;
+  if (key == "experts_per_token") m.experts_per_token = value;
 }
 
 /// "gpt2-124m+layers=24,dropout=0.1"
@@ -98,11 +107,15 @@ ModelChanges read_changes(const Config& section) {
   ModelChanges out;
   // In this order, so that a stated size replaces the default that a change before it asks for.
   for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab",
-                          "padded_vocab", "max_positions", "outputs"})
-    if (const auto value = section.maybe_integer(key, between(1, most_of(key))))
+                          "padded_vocab", "max_positions", "outputs", "experts",
+                          "experts_per_token"})
+    if (const auto value = section.maybe_integer(
+            key, between(key == std::string_view("experts") ? 0 : 1, most_of(key))))
       out.sizes.emplace_back(key, static_cast<int>(*value));
-  section.number("dropout", 0.0, between(0, 1));
-  if (section.has("dropout")) out.dropout = section.number("dropout", 0.0, between(0, 1));
+  for (const auto& [key, most] : {std::pair{"dropout", 1.0}, {"router_aux_loss", 1e3}}) {
+    const double value = section.number(key, 0.0, between(0, most));
+    if (section.has(key)) out.numbers.emplace_back(key, value);
+  }
   return out;
 }
 
@@ -121,9 +134,9 @@ ModelSpec load_model(const std::string& name_or_path, int seq_len, const ModelCh
     change(m, key, value);
     name_change(m, key, value);
   }
-  if (changes.dropout) {
-    m.dropout = *changes.dropout;
-    name_change(m, "dropout", m.dropout);
+  for (const auto& [key, value] : changes.numbers) {
+    (key == "dropout" ? m.dropout : m.router_aux_loss) = value;
+    name_change(m, key, value);
   }
   if (m.max_positions == 0) m.max_positions = m.seq_len;
   if (seq_len > 0) m.seq_len = seq_len;

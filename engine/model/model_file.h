@@ -1,7 +1,6 @@
 // The keys of model files: models/*.toml in the data folder, or the user's own. load_model
 // (model.h) reads the files; docs/model.md documents every key.
 #pragma once
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +13,7 @@ namespace rehearse::model {
 /// Hyperparameters that a job states in place of its model file's.
 struct ModelChanges {
   std::vector<std::pair<std::string, int>> sizes = {};  // key, value
-  std::optional<double> dropout = {};
+  std::vector<std::pair<std::string, double>> numbers = {};
 };
 /// Reads them from a job's section [model].
 ModelChanges read_changes(const Config& section);

@@ -56,8 +56,8 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
         bytes += z.heads * z.seq * (z.kept_of_a_score(how) + (z.dropout ? z.element + 1 : 0));
       break;
     case SegmentKind::mlp:  // norm's output, the activation's input and output
-      elements = norm + (z.rms ? 3 : 2) * z.ffn;
-      bytes = statistics + mask;
+      elements = norm + (z.rms ? 3 : 2) * z.routed * z.ffn + (z.rows_read + z.rows_returned) * z.hidden;
+      bytes = statistics + mask + z.routing() / z.tokens;
       break;
     case SegmentKind::head:  // norm's output, and what the loss keeps of the logits
       elements = norm;
@@ -85,6 +85,7 @@ Flops model_flops(const ModelSpec& model, std::int64_t tokens) {
   for (const ParamGroup& group : model.groups) {
     parameters += static_cast<double>(elements_of(group, 1));
   }
+  parameters -= static_cast<double>(idle_parameters_of(model));
   // N excludes padding rows, and tables that are only looked up (no products).
   const double padding = model.padded_vocab - model.vocab;
   const bool words = model.outputs == 0;  // the head has a row for each word

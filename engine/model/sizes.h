@@ -1,5 +1,6 @@
 // Sizes of a segment on one tensor-parallel rank. Internal to engine/model.
 #pragma once
+#include <algorithm>
 #include <cmath>
 
 #include "engine/model/model.h"
@@ -8,10 +9,13 @@ namespace rehearse::model {
 
 /// `element`: bytes of an activation; `table`: elements of the vocabulary shard; `vocab`: outputs
 /// of the head; `loss_columns`: those of which a rank computes the loss; `transform`: BERT's dense
-/// layer before the vocabulary.
+/// layer before the vocabulary; `experts`: of a feed-forward layer, 0 where it is one for all tokens;
+/// `routed`: how many of them a token passes, otherwise 1; `rows_read`, `rows_returned`: rows of
+/// `hidden` that they read and return of which forward keeps so many a token.
 struct Sizes {
   double samples = 0, tokens = 0, own_tokens = 0, seq = 0, attention_span = 0, hidden = 0,
-         heads = 0, query = 0, key = 0, ffn = 0, vocab = 0, loss_columns = 0;
+         heads = 0, query = 0, key = 0, ffn = 0, vocab = 0, loss_columns = 0, experts = 0,
+         routed = 1, rows_read = 0, rows_returned = 0;
   double element = 0, table = 0;
   bool rms = false, post_norm = false, transform = false, dropout = false, causal = false,
        qkv_bias = false, qk_norm = false, norm_offset = false, output_norm = false,
@@ -33,6 +37,11 @@ struct Sizes {
         ffn(double(m.ffn) / split.ranks),
         vocab(double(m.outputs > 0 ? m.outputs : m.padded_vocab) / split.ranks),
         loss_columns(double(model::loss_columns(m, split.ranks))),
+        experts(m.experts),
+        routed(layers_per_token(m)),
+        rows_read(m.experts > 0 && m.software.experts != software::Experts::looped ? routed : 0),
+        rows_returned(m.experts > 0 && m.software.experts == software::Experts::modules ? routed
+                                                                                        : 0),
         element(double(size_of(dtype))),
         table(double(m.padded_vocab) / split.ranks * m.hidden),
         rms(m.family == Family::llama),
@@ -49,6 +58,11 @@ struct Sizes {
         caps_logits(m.logit_cap > 0 && m.software.soft_caps == software::SoftCaps::separate) {}
 
   double head_size() const { return query / heads; }
+  /// Experts that tokens pass, where the router gives all of them equally many, and their tokens.
+  double busy_experts() const { return std::min(experts, tokens * routed); }
+  double expert_tokens() const { return tokens * routed / busy_experts(); }
+  /// Bytes of what the router keeps: probabilities in f32, numbers of the chosen experts in i64.
+  double routing() const { return tokens * (4 * experts + (experts > 0 ? 8 * routed : 0)); }
   /// Whether one kernel scales, masks and normalises written scores.
   bool fused_softmax(const software::Software& how) const {
     return how.softmax == software::Softmax::fused &&

@@ -106,6 +106,7 @@ Software read_software(const Config& table, Software base) {
   s.residual = choose(kernels, "residual", s.residual);
   s.divides_tokens = kernels.flag("divides_tokens", s.divides_tokens);
   s.cross_entropy = choose(kernels, "cross_entropy", s.cross_entropy);
+  s.experts = choose(kernels, "experts", s.experts);
   s.tf32 = kernels.flag("tf32", s.tf32);
   s.fp8 = choose(kernels, "fp8", s.fp8);
   s.update_bytes = kernels.number("update_bytes", s.update_bytes, between(0, 1e4));
@@ -206,6 +207,7 @@ std::uint64_t hash_of(const Software& s) {
   if (s.fp8 != Fp8::dynamic) text += fmt::format(" fp8 {}", name_of(s.fp8));
   if (s.soft_caps != SoftCaps::fused) text += " soft caps";
   if (s.logits != Logits::divided) text += " logits";
+  if (s.experts != Experts::looped) text += fmt::format(" experts {}", name_of(s.experts));
   return fnv1a(text);
 }
 

@@ -63,6 +63,15 @@ constexpr auto spellings(CrossEntropy) {
   return std::to_array<const char*>({"fused", "library", "unconverted", "separate"});
 }
 
+/// A layer of experts. looped: a kernel for each expert; backward gathers an expert's rows again.
+/// modules: the same with modules and autograd, which keeps the rows that an expert reads and those
+/// that it returns. grouped: one kernel for all experts (grouped GEMM), and the rows that experts read
+/// are kept.
+enum class Experts : std::uint8_t { looped, modules, grouped };
+constexpr auto spellings(Experts) {
+  return std::to_array<const char*>({"looped", "modules", "grouped"});
+}
+
 /// Where tensor ranks, each with a part of the vocabulary, compute the loss. divided: each over its
 /// part; they exchange three numbers a token. gathered: each over the whole vocabulary, whose
 /// logits it gathers (a column-parallel head of PyTorch whose output is replicated).
@@ -150,6 +159,7 @@ struct Software {
   bool keeps_masks = false;       // stores dropout's masks for backward, a byte per element
   Norms norms = Norms::again;
   CrossEntropy cross_entropy = CrossEntropy::fused;
+  Experts experts = Experts::looped;
   bool tf32 = false;        // products of f32 tensors use TF32 where the device has it
   Fp8 fp8 = Fp8::dynamic;   // with method.precision fp8
   double update_bytes = 0;  // bytes that an update moves per parameter, beyond its operands

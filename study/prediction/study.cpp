@@ -142,6 +142,7 @@ std::vector<execution::Metrics> run_simulated(const Runs& runs) {
 std::string outside_of_measured(const job::Job& job, const costs::Costs& costs) {
   if (!job.profile.path().empty() && costs.calibrated()) return "";
   if (job.plan.fp8) return "no constant was fitted to steps in FP8";
+  if (job.model.experts > 0) return "no constant was fitted to mixtures of experts";
   const std::string why = job.model.software.measured.outside(measured_job(job));
   if (!why.empty()) return why;
   const std::set<Id> nodes(job.plan.placement.node_of.begin(), job.plan.placement.node_of.end());

@@ -156,13 +156,14 @@ class Jobs(CliTestCase):
     def test_no_hint_leads_to_another_thing(self):
         """What is known to be missing, or to have another name here, is said in the place of a hint."""
         for line, says in (
-            ('model.name = "mixtral-8x7b"', "mixture of experts"),
+            ('model.name = "mixtral-7b"', "it comes as mixtral-8x22b, mixtral-8x7b; its config.json is read"),
+            ('model.name = "dbrx"', "mixture of experts"),
             ('model.name = "roberta-base"', "positions that begin at 2"),
             ('model.name = "gemma-2-9b"', "gemma2"),
             ('model.name = "deepseek-v3"', "mixture of experts with latent attention"),
             ('model.name = "llama-13b"', "is not known; known: "),
             ('cluster.name = "dgx-gb300"', "is not known; known: "),
-            ('model.name = "qwen3-30b-a3b"', "it comes as qwen3-0.6b"),
+            ('model.name = "qwen3-14b"', "it comes as qwen3-0.6b, qwen3-235b-a22b"),
             ('model.name = "qwen2.5-7b"', "it comes as qwen2-0.5b, qwen2-1.5b, qwen2-72b, qwen2-7b; Qwen 2.5"),
             ('model.name = "qwen-7b"', "read from Qwen 2 on"),
             ('model.name = "phi-3-mini"', "it comes as phi3-medium, phi3-mini; config.json is read"),
@@ -176,14 +177,16 @@ class Jobs(CliTestCase):
             ("cluster.nodes = 2", '"dgx-a100:16" has 16'),
             ('cluster.nic = "200Gb/s"', "it is cluster.links.network.bandwidth here"),
             ('cluster.gpu = "H200"', "cluster.replace puts others in their places"),
-            ("method.ep = 2", "expert parallelism are not modelled"),
+            ("method.ep = 2", "expert parallelism is not modelled"),
+            ("model.num_experts = 8", "it is model.experts here"),
+            ("model.num_experts_per_tok = 2", "it is model.experts_per_token here"),
             ("method.context_parallel = 2", "it is method.cp here"),
         ):
             with self.subTest(line):
                 said = self.refused("simulate", self.job(self.with_line(line)), says=[says])
                 self.assertNotIn("did you mean", said)
         for kind, says in (
-            ("mixtral", "mixture of experts"),
+            ("olmoe", "mixture of experts"),
             ("roberta", "positions that begin at 2"),
             ("gemma3n", "gemma3_text"),
         ):

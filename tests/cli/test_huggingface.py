@@ -54,7 +54,7 @@ class HuggingFace(CliTestCase):
         """Across tensor-parallel ranks too, and the weights come out as they went in."""
         first, later = ("gpt2", "llama", "mistral", "bert"), ("nemo", "qwen2", "qwen3", "phi3")
         ways = dict.fromkeys(first, ("megatron", "ddp", "zero3")) | dict.fromkeys(later, ("megatron",))
-        ways["gemma"] = ("megatron",)
+        ways |= dict.fromkeys(("gemma", "qwen3_moe"), ("megatron",)) | {"mixtral": ("megatron", "zero3")}
         ways |= {"gemma2": ("ddp", "zero3"), "gemma3": ("zero3",)}  # have no tensor parallelism
         for name, methods in ways.items():
             for method in methods:
@@ -123,7 +123,7 @@ class HuggingFace(CliTestCase):
                 {"model_type": "lama"},
                 [
                     '"model_type" = "lama"',
-                    "gpt2, bert, llama, mistral, qwen2, qwen3, phi3, gemma, gemma2, gemma3_text, gemma3, mistral3",
+                    "gpt2, bert, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, phi3, gemma, gemma2, gemma3_text, gemma3, mistral3",
                     'did you mean "llama"?',
                 ],
             ),
@@ -141,6 +141,10 @@ class HuggingFace(CliTestCase):
             ("llama", {"rope_parameters": None, "rope_scaling": {"type": "linear"}}, ["rope_scaling", '"factor" is missing']),
             ("qwen2", {"use_sliding_window": True}, ['"use_sliding_window" = true', "must be false"]),
             ("llama", {"num_key_value_heads": 3}, ["config.json", "kv_heads = 3 does not divide heads = 4"]),
+            ("mixtral", {"output_router_logits": True}, ['"output_router_logits" = true', "must be false"]),
+            ("mixtral", {"num_experts_per_tok": 5}, ["experts_per_token = 5 must be at least 1 and at most experts = 4"]),
+            ("qwen3_moe", {"mlp_only_layers": [0]}, ['"mlp_only_layers" = [0]', "must be []"]),
+            ("qwen3_moe", {"decoder_sparse_step": 2}, ['"decoder_sparse_step" = 2', "must be 1"]),
             ("phi3", {"resid_pdrop": 0.1}, ['"resid_pdrop" = 0.1', "must be 0.0"]),
             ("phi3", {"partial_rotary_factor": 0.75}, ['"partial_rotary_factor" = 0.75']),
             ("gemma2", {"hidden_activation": "gelu"}, ['"hidden_activation" = "gelu"', '"gelu_pytorch_tanh"']),

@@ -37,19 +37,28 @@ struct Case {
   int head_dim = 0;  // 0: hidden / heads
   bool qkv_bias = false, qk_norm = false;
   bool gemma = false;  // all that Gemma 2 has; with tp, what tensor parallelism allows
+  int experts = 0;
+  bool mixtral = true;  // names, and weights that are divided by their sum
 };
 model::ModelSpec model_of(const Case& c) {
   model::ModelSpec m = small(c.family, c.tied, c.dropout);
   m.head_dim = c.head_dim;
   m.qkv_bias = c.qkv_bias;
   m.qk_norm = c.qk_norm;
+  if (c.experts > 0) {
+    m.experts = c.experts;
+    m.experts_per_token = 2;
+    m.mixtral_names = m.norm_topk = c.mixtral;
+    m.router_aux_loss = 0.3;
+  }
   return c.gemma ? gemma_of(m, c.tp == 1) : build_model(m);
 }
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   const auto name = std::array{"gpt", "bert", "llama"}[std::size_t(c.family)];
   return out << name << (c.tied ? "" : " untied") << " dropout " << c.dropout << " tp " << c.tp
              << " head " << c.head_dim << (c.qkv_bias ? " qkv bias" : "")
-             << (c.qk_norm ? " qk norm" : "") << (c.gemma ? " gemma" : "");
+             << (c.qk_norm ? " qk norm" : "") << (c.gemma ? " gemma" : "") << " experts "
+             << c.experts;
 }
 class Blocks : public testing::TestWithParam<std::tuple<Case, Way>> {
  protected:
@@ -132,7 +141,10 @@ INSTANTIATE_TEST_SUITE_P(
             Case{model::Family::llama, true, 0, 4, 10, false, true},
             Case{model::Family::llama, true, 0, 1, 10, false, false, true},
             Case{model::Family::llama, false, 0, 1, 10, true, true, true},
-            Case{model::Family::llama, true, 0, 4, 10, false, true, true}),
+            Case{model::Family::llama, true, 0, 4, 10, false, true, true},
+            Case{.family = model::Family::llama, .experts = 4},
+            Case{.family = model::Family::llama, .tp = 4, .experts = 5, .mixtral = false},
+            Case{.family = model::Family::llama, .tp = 2, .qk_norm = true, .experts = 64}),
         testing::Values(Way::by_size, Way::of_the_large)));
 
 TEST(BlocksWindow, HidesOlderTokens) {
@@ -192,7 +204,8 @@ TEST(BlocksLowPrecision, KeepWhatTheEngineCounts) {
   std::vector<Case> cases = {{.family = model::Family::gpt, .head_dim = 8},
                              {.family = model::Family::llama, .head_dim = 16, .qkv_bias = true},
                              {.family = model::Family::llama, .head_dim = 10, .qk_norm = true},
-                             {.family = model::Family::llama, .head_dim = 10, .gemma = true}};
+                             {.family = model::Family::llama, .head_dim = 10, .gemma = true},
+                             {.family = model::Family::llama, .experts = 4}};
   for (const model::Family family : {model::Family::gpt, model::Family::bert, model::Family::llama})
     for (const bool tied : {true, false}) cases.push_back({family, tied});
   for (const Case& c : cases) {
@@ -248,7 +261,8 @@ TEST(BlocksNorms, AreComputedAgainWithTheSameBits) {
                         {model::Family::bert, true, 0.1},
                         {model::Family::llama},
                         {model::Family::llama, true, 0, 1, 16, true},
-                        {model::Family::llama, true, 0, 1, 10, false, true}}) {
+                        {model::Family::llama, true, 0, 1, 10, false, true},
+                        {.family = model::Family::llama, .experts = 3}}) {
     const model::ModelSpec m = model_of(c);
     const Batch batch = random_batch(m, 2, 1, seed);
     const at::Tensor x = at::randn({2, m.seq_len, m.hidden}),

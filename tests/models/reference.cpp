@@ -139,7 +139,38 @@ Tensor bert_logits(const Net& n, const Tensor& tokens) {
          n.get("cls.predictions.bias");
 }
 
-Tensor llama_logits(const Net& n, const Tensor& tokens) {
+/// names: 0: LLaMA's of its three matrices, 1: Mixtral's.
+Tensor gated(const Net& n, const Tensor& x, const std::string& prefix, int names) {
+  const Tensor gate = n.linear(x, prefix + (names == 1 ? ".w1" : ".gate_proj"));
+  const Tensor active =
+      n.m.activation == model::Activation::geglu ? gelu_tanh(gate) : gate * at::sigmoid(gate);
+  return n.linear(active * n.linear(x, prefix + (names == 1 ? ".w3" : ".up_proj")),
+                  prefix + (names == 1 ? ".w2" : ".down_proj"));
+}
+
+/// Every expert computes all tokens; weights of 0 leave out those that did not choose it. Adds the
+/// loss that balances experts to `balance`, whose mean over tokens is 1 where experts are equal.
+Tensor experts(const Net& n, const Tensor& x, const std::string& layer, Tensor& balance) {
+  const model::ModelSpec& m = n.m;
+  const std::string mlp = layer + (m.mixtral_names ? "block_sparse_moe" : "mlp");
+  const Tensor p = at::softmax(n.linear(x, mlp + ".gate"), -1);
+  const Tensor least = std::get<0>(p.sort(-1, true)).select(-1, m.experts_per_token - 1);
+  const Tensor chosen = p.ge(least.unsqueeze(-1)).to(at::kFloat).detach();
+  Tensor weights = p * chosen;
+  if (m.norm_topk) weights = weights / weights.sum(-1, true);
+  Tensor sum = at::zeros_like(x);
+  for (int e = 0; e < m.experts; ++e)
+    sum = sum + weights.select(-1, e).unsqueeze(-1) *
+                    gated(n, x, mlp + ".experts." + std::to_string(e), m.mixtral_names ? 1 : 0);
+  const auto tokens = double(x.size(0) * x.size(1));
+  const Tensor share = chosen.sum({0, 1}) / (tokens * m.experts_per_token),
+               mean = p.mean(at::IntArrayRef({0, 1}));
+  balance = balance + m.router_aux_loss * m.experts * (share * mean).sum() * tokens;
+  return sum;
+}
+
+/// `balance`: what is added to the sum of the tokens' losses.
+Tensor llama_logits(const Net& n, const Tensor& tokens, Tensor& balance) {
   const model::ModelSpec& m = n.m;
   const Tensor& table = n.get("model.embed_tokens.weight");
   Tensor x = table.index({tokens});
@@ -166,11 +197,8 @@ Tensor llama_logits(const Net& n, const Tensor& tokens) {
                     l + "post_attention_layernorm");
     const Tensor z =
         n.rms(x, l + (m.output_norm ? "pre_feedforward_layernorm" : "post_attention_layernorm"));
-    const Tensor gate = n.linear(z, l + "mlp.gate_proj");
-    const Tensor active =
-        m.activation == model::Activation::geglu ? gelu_tanh(gate) : gate * at::sigmoid(gate);
-    const Tensor f = active * n.linear(z, l + "mlp.up_proj");
-    x = x + n.added(n.linear(f, l + "mlp.down_proj"), l + "post_feedforward_layernorm");
+    const Tensor returned = m.experts > 0 ? experts(n, z, l, balance) : gated(n, z, l + "mlp", 0);
+    x = x + n.added(returned, l + "post_feedforward_layernorm");
   }
   const Tensor logits =
       at::matmul(n.rms(x, "model.norm"), (m.tied ? table : n.get("lm_head.weight")).t());
@@ -178,7 +206,7 @@ Tensor llama_logits(const Net& n, const Tensor& tokens) {
 }
 
 Tensor logits(const model::ModelSpec& model, const Weights& weights, const Tensor& tokens,
-              const Masks& masks) {
+              const Masks& masks, Tensor& balance) {
   const Net net{model, weights, masks};
   switch (model.family) {
     case model::Family::gpt:
@@ -186,7 +214,7 @@ Tensor logits(const model::ModelSpec& model, const Weights& weights, const Tenso
     case model::Family::bert:
       return bert_logits(net, tokens);
     case model::Family::llama:
-      return llama_logits(net, tokens);
+      return llama_logits(net, tokens, balance);
   }
   return {};
 }
@@ -194,8 +222,9 @@ Tensor logits(const model::ModelSpec& model, const Weights& weights, const Tenso
 }  // namespace
 
 Tensor loss_sum(const model::ModelSpec& model, const Weights& weights, const Tensor& tokens,
-                const Tensor& labels, const Masks& masks) {
-  const Tensor all = logits(model, weights, tokens, masks);
+                const Tensor& labels, const Masks& masks, Tensor* balance) {
+  Tensor none = at::zeros({});
+  const Tensor all = logits(model, weights, tokens, masks, balance == nullptr ? none : *balance);
   const Tensor log_p = at::log_softmax(all.slice(2, 0, model.vocab).reshape({-1, model.vocab}), 1);
   const Tensor flat = labels.reshape({-1});
   const Tensor counted = flat.ge(0).nonzero().reshape({-1});
@@ -210,9 +239,10 @@ Weights gradients(const model::ModelSpec& model, const Weights& weights, const T
   for (const auto& [name, tensor] : weights) {
     leaves[name] = tensor.detach().clone().set_requires_grad(true);
   }
-  const Tensor scaled = loss_sum(model, leaves, tokens, labels, masks) * loss_scale;
+  Tensor balance = at::zeros({});
+  const Tensor scaled = loss_sum(model, leaves, tokens, labels, masks, &balance) * loss_scale;
   if (loss != nullptr) *loss = scaled.item<double>();
-  torch::autograd::backward({scaled}, {});
+  torch::autograd::backward({scaled + balance * loss_scale}, {});
   Weights result;
   for (const auto& [name, leaf] : leaves) {
     result[name] = leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf);

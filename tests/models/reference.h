@@ -20,12 +20,13 @@ struct Masks {
 };
 
 /// Sum of -log p over the counted labels, differentiable. tokens, labels: i64 (B, T), samples and
-/// sequence length.
+/// sequence length. Adds to `balance` the losses that balance experts, times the tokens.
 at::Tensor loss_sum(const model::ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
-                    const at::Tensor& labels, const Masks& masks = {});
+                    const at::Tensor& labels, const Masks& masks = {},
+                    at::Tensor* balance = nullptr);
 
-/// Gradients of loss_scale * loss_sum by autograd, by name of the tensor. `loss`: also that
-/// product.
+/// Gradients of loss_scale * (loss_sum + balance) by autograd, by name of the tensor. `loss`: also
+/// the product of loss_scale and loss_sum.
 Weights gradients(const model::ModelSpec& model, const Weights& weights, const at::Tensor& tokens,
                   const at::Tensor& labels, double loss_scale, const Masks& masks = {},
                   double* loss = nullptr);

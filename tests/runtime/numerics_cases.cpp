@@ -239,14 +239,32 @@ std::vector<NumericsCase> with_llama(bool few) {
   return cases;
 }
 
-std::vector<NumericsCase> with_gemma() {
+namespace {
+
+/// The cases of these names with another model.
+std::vector<NumericsCase> cases_with(const std::string& model, const std::set<std::string>& names) {
   std::vector<NumericsCase> cases;
   for (NumericsCase one : all_cases())
-    if (std::set<std::string>{"ddp", "zero3", "1f1b", "zb-h1"}.contains(one.name)) {
-      one.name += " of gemma", one.model = "gemma2-tiny";
+    if (names.contains(one.name)) {
+      one.name += " of " + model, one.model = model;
       cases.push_back(std::move(one));
     }
   return cases;
+}
+
+}  // namespace
+
+std::vector<NumericsCase> with_gemma() {
+  return cases_with("gemma2-tiny", {"ddp", "zero3", "1f1b", "zb-h1"});
+}
+
+std::vector<NumericsCase> with_experts() {
+  return cases_with(
+      "moe-tiny",
+      {"ddp", "zero3", "zb-h1", "megatron",
+       "megatron, activations on the host, recomputing layers, sequence parallel",
+       "zero3 of 4, recomputing, activations and optimizer on the host",
+       "megatron of 8, zero 3, sequence parallel, unequal shares, clipped"});
 }
 
 }  // namespace rehearse::runtime

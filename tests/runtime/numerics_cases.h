@@ -32,4 +32,7 @@ std::vector<NumericsCase> with_llama(bool few);
 /// backwards.
 std::vector<NumericsCase> with_gemma();
 
+/// A mixture of experts on a mesh of each axis, in shards, recomputed, and on the host.
+std::vector<NumericsCase> with_experts();
+
 }  // namespace rehearse::runtime

@@ -65,6 +65,17 @@ MODELS = {
             **LLAMA,
         ),
     ),
+    "mixtral": (
+        transformers.MixtralForCausalLM,
+        transformers.MixtralConfig(num_local_experts=4, num_experts_per_tok=2, sliding_window=5, **LLAMA),
+    ),
+    # Weights of experts that are not divided by their sum.
+    "qwen3_moe": (
+        transformers.Qwen3MoeForCausalLM,
+        transformers.Qwen3MoeConfig(
+            head_dim=6, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12, norm_topk_prob=False, **LLAMA
+        ),
+    ),
 }
 
 

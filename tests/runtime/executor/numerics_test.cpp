@@ -289,6 +289,7 @@ std::string name_of(const testing::TestParamInfo<NumericsCase>& info) {
 INSTANTIATE_TEST_SUITE_P(Registry, Method, testing::ValuesIn(all_cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(Llama, Method, testing::ValuesIn(with_llama(true)), name_of);
 INSTANTIATE_TEST_SUITE_P(Gemma, Method, testing::ValuesIn(with_gemma()), name_of);
+INSTANTIATE_TEST_SUITE_P(Experts, Method, testing::ValuesIn(with_experts()), name_of);
 INSTANTIATE_TEST_SUITE_P(LongLlama, Method, testing::ValuesIn(with_llama(false)), name_of);
 
 TEST(Numerics, MaskedModelsFollowThoughRanksCountDifferently) {
