@@ -1,6 +1,6 @@
-// Feed-forward block of experts (Shazeer et al. 2017; Fedus et al. 2022; Jiang et al. 2024): norm, a
-// router that chooses k of E experts for each token, SwiGLU or GeGLU in each expert, and their sum
-// weighted by the router's probabilities, plus the residual.
+// Feed-forward block of experts (Shazeer et al. 2017; Fedus et al. 2022; Jiang et al. 2024): norm,
+// a router that chooses k of E experts for each token, SwiGLU or GeGLU in each expert, and their
+// sum weighted by the router's probabilities, plus the residual.
 //
 //   y -- router -- softmax -- k largest p, divided by their sum (norm_topk)
 //   |                              |
@@ -10,9 +10,9 @@
 // n k, are ordered by expert; those of an expert are in the order of the rows. An expert gets a row
 // at most once, so rows can be added to in any order of its pairs with the same bits.
 //
-// Tensor ranks have a part of each expert's width and the whole router. As the outputs of experts are
-// partial sums over tp, so are the gradients of their weights, and with them those of the router.
-// Only the first tensor rank adds the gradient of the loss that balances experts.
+// Tensor ranks have a part of each expert's width and the whole router. As the outputs of experts
+// are partial sums over tp, so are the gradients of their weights, and with them those of the
+// router. Only the first tensor rank adds the gradient of the loss that balances experts.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <utility>
@@ -25,10 +25,10 @@ namespace {
 
 /// Which rows each expert gets, and with what weight.
 struct Routes {
-  at::Tensor rows = {};     // i64 (n k), by expert
-  at::Tensor pairs = {};    // i64 (n k): their places in (n, k)
-  at::Tensor weights = {};  // f32 (n k)
-  at::Tensor counts = {};   // i64 (E), on the device
+  at::Tensor rows = {};                  // i64 (n k), by expert
+  at::Tensor pairs = {};                 // i64 (n k): their places in (n, k)
+  at::Tensor weights = {};               // f32 (n k)
+  at::Tensor counts = {};                // i64 (E), on the device
   std::vector<std::int64_t> begin = {};  // E + 1: the first pair of each expert
 };
 
@@ -55,8 +55,7 @@ class Experts final : public Normed {
     const at::Tensor active = gated(inner, z_.activation);
     at::Tensor out = z_.first() ? input.clone() : at::zeros_like(input);
     for_each(routes, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
-      at::Tensor returned =
-          product(active.narrow(0, begin, count), p.out_weight(expert).t());
+      at::Tensor returned = product(active.narrow(0, begin, count), p.out_weight(expert).t());
       returned.mul_(routes.weights.narrow(0, begin, count).unsqueeze(1));
       rows(out).index_add_(0, routes.rows.narrow(0, begin, count), returned);
     });
@@ -206,12 +205,12 @@ class Experts final : public Normed {
     return grad;
   }
 
-  /// The gradient of each probability of an expert, f32 (E), through the loss that balances experts:
-  /// factor E / (k n^2) sum over experts of (their tokens x the sum of their probabilities). Loss
-  /// and balance of a micro-batch have the weight of its tokens.
+  /// The gradient of each probability of an expert, f32 (E), through the loss that balances
+  /// experts: factor E / (k n^2) sum over experts of (their tokens x the sum of their
+  /// probabilities). Loss and balance of a micro-batch have the weight of its tokens.
   at::Tensor balance(const Routes& routes, const Batch& batch) const {
-    const double factor = z_.router_aux_loss * static_cast<double>(z_.experts) *
-                          batch.loss_weight / static_cast<double>(routes.rows.numel());
+    const double factor = z_.router_aux_loss * static_cast<double>(z_.experts) * batch.loss_weight /
+                          static_cast<double>(routes.rows.numel());
     at::Tensor each = routes.counts.to(at::kFloat).mul_(factor);
     return batch.loss_scale.defined() ? each.mul_(batch.loss_scale) : each;
   }

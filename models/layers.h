@@ -25,7 +25,7 @@ struct LocalShape {
   std::int64_t vocab = 0, padded_vocab = 0;  // tokens of the whole model; rows of this shard (V)
   int layer = -1, tp = 1, tp_rank = 0;
   bool bert = false, llama = false, tied = true, qkv_bias = true, qk_norm = false;
-  Activation activation = Activation::swiglu;  // LLaMA
+  Activation activation = Activation::swiglu;       // LLaMA
   std::int64_t experts = 0, experts_per_token = 1;  // 0: a feed-forward layer for all tokens
   bool norm_topk = true;
   double router_aux_loss = 0;

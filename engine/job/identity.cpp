@@ -66,9 +66,8 @@ std::string describe(const model::ModelSpec& m) {
       "{}: {}, {} layers, hidden {}, {} heads{}, {}feed-forward {}, vocabulary {}, {} tokens{}",
       m.name, family_of(m.family), m.layers, m.hidden, m.heads,
       query_width(m) != m.hidden ? fmt::format(" of {}", m.head_dim) : "",
-      m.experts > 0
-          ? fmt::format("{} experts, {} a token, each ", m.experts, m.experts_per_token)
-          : "",
+      m.experts > 0 ? fmt::format("{} experts, {} a token, each ", m.experts, m.experts_per_token)
+                    : "",
       m.ffn, m.vocab, m.seq_len, m.dropout > 0 ? fmt::format(", dropout {}", m.dropout) : "");
 }
 

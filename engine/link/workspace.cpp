@@ -128,15 +128,16 @@ std::int64_t of_op(const model::ModelSpec& model, model::TensorSplit split,
 }
 
 /// What a pass of experts holds beside what it keeps or returns (models/experts.cpp). The rows of
-/// one expert, of which there are as many as tokens where all choose it, or with grouped products of
-/// all: what they return and its gradient, in backward that of their width twice. And the order of
-/// rows by expert.
+/// one expert, of which there are as many as tokens where all choose it, or with grouped products
+/// of all: what they return and its gradient, in backward that of their width twice. And the order
+/// of rows by expert.
 std::int64_t expert_bytes(const model::ModelSpec& model, std::int64_t tokens, int tp,
                           std::int64_t element, program::Pass pass) {
   const std::int64_t routed = tokens * model.experts_per_token, order = 28 * routed;
   const bool grouped = model.software.experts == software::Experts::grouped;
   const std::int64_t rows = (grouped ? routed : tokens) * element;
-  if (!is_backward(pass) || pass == program::Pass::backward_weight) return order + rows * model.hidden;
+  if (!is_backward(pass) || pass == program::Pass::backward_weight)
+    return order + rows * model.hidden;
   return order + std::max(rows * (model.hidden + 2 * (model.ffn / tp)),
                           12 * tokens * model.experts + tokens * model.hidden * element);
 }

@@ -54,7 +54,8 @@ void check_experts(const ModelSpec& m) {
     return;
   }
   require(m.experts_per_token >= 1 && m.experts_per_token <= m.experts, m, "experts_per_token",
-          m.experts_per_token, fmt::format("must be at least 1 and at most experts = {}", m.experts));
+          m.experts_per_token,
+          fmt::format("must be at least 1 and at most experts = {}", m.experts));
   require(!m.output_norm, m, "experts", m.experts,
           "must be 0 with output_norm: no published model has both");
   require(!m.fused_weights, m, "experts", m.experts,

@@ -1,6 +1,7 @@
 // Keys as in transformers' GPT2Config, BertConfig, LlamaConfig, MistralConfig, MixtralConfig,
-// Qwen2Config, Qwen3Config, Qwen3MoeConfig, Phi3Config, GemmaConfig, Gemma2Config and Gemma3TextConfig, and the last two's parts
-// of models that also see images (Gemma3Config, Mistral3Config).
+// Qwen2Config, Qwen3Config, Qwen3MoeConfig, Phi3Config, GemmaConfig, Gemma2Config and
+// Gemma3TextConfig, and the last two's parts of models that also see images (Gemma3Config,
+// Mistral3Config).
 #include "engine/model/config_json.h"
 
 #include <fmt/format.h>
@@ -242,7 +243,8 @@ void read_gemma2(Keys& file, bool third, ModelSpec& m) {
 void read_experts(Keys& file, bool mixtral, ModelSpec& m) {
   m.mixtral_names = mixtral;
   // transformers 5 writes the first name for both, and published files of Qwen3 have the second.
-  const char* const key = file.has("num_local_experts") || mixtral ? "num_local_experts" : "num_experts";
+  const char* const key =
+      file.has("num_local_experts") || mixtral ? "num_local_experts" : "num_experts";
   m.experts = file.count(key, mixtral ? 8 : 128);
   m.experts_per_token = file.count("num_experts_per_tok", mixtral ? 2 : 8);
   file.must_be("output_router_logits", {false});
@@ -288,7 +290,8 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
   read_rotary(file, where, type == "phi3", m);
   // Mistral's layers have a window of 4,096 tokens unless the file says null.
   if (type == "mistral" && !file.stated("sliding_window")) m.window = 4096;
-  if (type == "mistral" || type == "mixtral" || type == "phi3") m.window = file.count("sliding_window", m.window);
+  if (type == "mistral" || type == "mixtral" || type == "phi3")
+    m.window = file.count("sliding_window", m.window);
   if (type == "mixtral" || type == "qwen3_moe") read_experts(file, type == "mixtral", m);
   if (type == "qwen2" || third_qwen) {
     m.qkv_bias = type == "qwen2";
@@ -306,8 +309,9 @@ void read_llama(Keys& file, const std::string& where, const std::string& type, M
 /// The type of the model that reads text, which is known here. `part`: of a model that also sees
 /// images, whose file has more types and says so in an object of its own.
 std::string known_type(const Keys& file, const std::string& type, bool part) {
-  std::vector<std::string> known = {"gpt2",  "bert",      "llama", "mistral", "mixtral", "qwen2",
-                                    "qwen3", "qwen3_moe", "phi3",  "gemma",   "gemma2",  "gemma3_text"};
+  std::vector<std::string> known = {"gpt2",    "bert",  "llama",  "mistral",
+                                    "mixtral", "qwen2", "qwen3",  "qwen3_moe",
+                                    "phi3",    "gemma", "gemma2", "gemma3_text"};
   if (!part) known.insert(known.end(), {"gemma3", "mistral3"});
   if (std::find(known.begin(), known.end(), type) != known.end()) return type;
   const std::string note = model_note(type);

@@ -29,6 +29,7 @@ class List {
         fp8_(fp8),
         first_(first && pass == program::Pass::forward) {}
   std::vector<Launch> launches = {};
+  bool routes = false;  // a router reads the norm's output in 16 bits
 
   bool forward() const { return !is_backward(pass_); }
   /// Whether this backward computes the gradient of the input, and with it those of norms.
@@ -125,7 +126,8 @@ class List {
     memory((how_.experts == software::Experts::grouped ? z_.routed + 1 : 3 * z_.routed) * z_.hidden,
            expert_kernels());
   }
-  /// Logits, probabilities in f32, the chosen ones and their weights, the order of tokens by expert.
+  /// Logits, probabilities in f32, the chosen ones and their weights, the order of tokens by
+  /// expert.
   void router() {
     product(z_.tokens, z_.experts, z_.hidden);
     memory_bytes(z_.tokens * z_.experts * (z_.element + 4));
@@ -191,7 +193,7 @@ class List {
   }
   /// What a norm writes and its backward reads: converted by a kernel of its own, or not.
   double normed() const {
-    if (fp8_ && delayed()) return 1;
+    if (fp8_ && delayed() && !routes) return 1;
     return how_.operators == Operators::separate ? stream() : z_.element;
   }
   void norm() { norm_of(z_.own_tokens * z_.hidden, z_.statistics(), normed()); }

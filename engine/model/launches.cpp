@@ -109,9 +109,10 @@ void attention_part(List& l, const Sizes& z, const software::Software& how, cons
   output_part(l, z, how, packs);
 }
 
-/// Experts and their router (models/experts.cpp). The tokens of each expert are gathered, and what it
-/// returns is weighted and added to theirs.
+/// Experts and their router (models/experts.cpp). The tokens of each expert are gathered, and what
+/// it returns is weighted and added to theirs.
 void experts(List& l, const Sizes& z) {
+  l.routes = true;
   const double width = 2 * z.ffn;
   if (l.forward()) {
     l.norm();

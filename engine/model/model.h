@@ -143,9 +143,10 @@ struct ModelSpec {
   /// llama: a feed-forward layer is `experts` layers, each `ffn` wide, of which a router chooses
   /// `experts_per_token` for each token (Fedus et al. 2022). 0: one layer for all tokens.
   int experts = 0, experts_per_token = 0;
-  bool norm_topk = true;       // what experts return is weighted by their probabilities divided by
-                               // the sum of those of the token's experts; false: as they are
-  double router_aux_loss = 0;  // factor of the loss that balances experts (Fedus et al. 2022, eq. 4)
+  bool norm_topk = true;  // what experts return is weighted by their probabilities divided by
+                          // the sum of those of the token's experts; false: as they are
+  double router_aux_loss =
+      0;  // factor of the loss that balances experts (Fedus et al. 2022, eq. 4)
   bool mixtral_names = false;  // files of weights have Mixtral's names of experts
   std::vector<ParamGroup> groups = {};
   std::vector<Segment> segments = {};

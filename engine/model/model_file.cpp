@@ -106,9 +106,9 @@ void name_change(ModelSpec& m, const std::string& key, double value) {
 ModelChanges read_changes(const Config& section) {
   ModelChanges out;
   // In this order, so that a stated size replaces the default that a change before it asks for.
-  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab",
-                          "padded_vocab", "max_positions", "outputs", "experts",
-                          "experts_per_token"})
+  for (const char* key :
+       {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "padded_vocab",
+        "max_positions", "outputs", "experts", "experts_per_token"})
     if (const auto value = section.maybe_integer(
             key, between(key == std::string_view("experts") ? 0 : 1, most_of(key))))
       out.sizes.emplace_back(key, static_cast<int>(*value));

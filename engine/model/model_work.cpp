@@ -56,7 +56,8 @@ std::int64_t saved_bytes(const ModelSpec& model, Id segment, int samples, Tensor
         bytes += z.heads * z.seq * (z.kept_of_a_score(how) + (z.dropout ? z.element + 1 : 0));
       break;
     case SegmentKind::mlp:  // norm's output, the activation's input and output
-      elements = norm + (z.rms ? 3 : 2) * z.routed * z.ffn + (z.rows_read + z.rows_returned) * z.hidden;
+      elements =
+          norm + (z.rms ? 3 : 2) * z.routed * z.ffn + (z.rows_read + z.rows_returned) * z.hidden;
       bytes = statistics + mask + z.routing() / z.tokens;
       break;
     case SegmentKind::head:  // norm's output, and what the loss keeps of the logits

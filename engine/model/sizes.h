@@ -9,9 +9,9 @@ namespace rehearse::model {
 
 /// `element`: bytes of an activation; `table`: elements of the vocabulary shard; `vocab`: outputs
 /// of the head; `loss_columns`: those of which a rank computes the loss; `transform`: BERT's dense
-/// layer before the vocabulary; `experts`: of a feed-forward layer, 0 where it is one for all tokens;
-/// `routed`: how many of them a token passes, otherwise 1; `rows_read`, `rows_returned`: rows of
-/// `hidden` that they read and return of which forward keeps so many a token.
+/// layer before the vocabulary; `experts`: of a feed-forward layer, 0 where it is one for all
+/// tokens; `routed`: how many of them a token passes, otherwise 1; `rows_read`, `rows_returned`:
+/// rows of `hidden` that they read and return of which forward keeps so many a token.
 struct Sizes {
   double samples = 0, tokens = 0, own_tokens = 0, seq = 0, attention_span = 0, hidden = 0,
          heads = 0, query = 0, key = 0, ffn = 0, vocab = 0, loss_columns = 0, experts = 0,

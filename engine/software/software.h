@@ -65,8 +65,8 @@ constexpr auto spellings(CrossEntropy) {
 
 /// A layer of experts. looped: a kernel for each expert; backward gathers an expert's rows again.
 /// modules: the same with modules and autograd, which keeps the rows that an expert reads and those
-/// that it returns. grouped: one kernel for all experts (grouped GEMM), and the rows that experts read
-/// are kept.
+/// that it returns. grouped: one kernel for all experts (grouped GEMM), and the rows that experts
+/// read are kept.
 enum class Experts : std::uint8_t { looped, modules, grouped };
 constexpr auto spellings(Experts) {
   return std::to_array<const char*>({"looped", "modules", "grouped"});

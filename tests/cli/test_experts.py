@@ -24,7 +24,7 @@ class Experts(TrainingCase):
         """A mixture takes the state of all experts, and the time of those that a token passes."""
         mixture, one = self.large(), self.large("model.experts=0")
         fewer = self.large("model.experts_per_token=1")
-        self.assertGreater(mixture["peak_memory_bytes"]["mean"], 1.5 * one["peak_memory_bytes"]["mean"])
+        self.assertGreater(max(mixture["peak_memory_bytes"].values()), 1.5 * max(one["peak_memory_bytes"].values()))
         self.assertLess(fewer["step_time_s"]["mean"], mixture["step_time_s"]["mean"])
         self.assertFalse(mixture["calibrated"])
         out = self.rehearse("simulate", CliTestCase.job(self, LARGE), "--set", "software.name=pytorch-2.2").stdout
@@ -37,20 +37,36 @@ class Experts(TrainingCase):
         self.assertLess(1.2 * grouped["step_time_s"]["mean"], looped["step_time_s"]["mean"])
 
     def test_planned(self):
-        job = CliTestCase.job(self, LARGE.replace('"zero3"', '"megatron"').replace(", recompute = true", ""))
-        plan = self.json("plan", job, "--top", "1")
-        self.assertGreater(plan["plans"][0]["mesh"]["tp"] * plan["plans"][0]["mesh"]["pp"], 1)
+        """The plan keeps the state of all experts on devices of 80 GB, and runs."""
+        plan, file = self.large(command="plan"), self.tmp / "plan.toml"
+        self.assertIn("memory of H100", [row["constraint"] for row in plan["infeasible"]])
+        self.rehearse("plan", CliTestCase.job(self, LARGE), "-o", file)
+        planned = self.large("method=", f"method.plan={file}")
+        self.assertLess(planned["step_time_s"]["mean"], self.large()["step_time_s"]["mean"])
 
     def test_keys(self):
         job = CliTestCase.job(self, LARGE)
         self.refused("simulate", job, "--set", "model.experts_per_token=9", says=["experts_per_token = 9", "at most experts = 8"])
-        self.refused("simulate", job, "--set", "model.name=gpt2-124m", "--set", "model.experts=8", says=["experts = 8 is llama's alone"])
-        dense = self.json("simulate", job, "--set", "model.name=llama3-8b", "--set", "model.experts=4", "--set", "model.experts_per_token=1")
+        self.refused(
+            "simulate",
+            job,
+            "--set",
+            "model.name=bert-base",
+            "--set",
+            "model.experts=8",
+            "--set",
+            "train.seq_len=512",
+            says=["experts = 8 is llama's alone"],
+        )
+        dense = self.json(
+            "simulate", job, "--set", "model.name=llama3-8b", "--set", "model.experts=4", "--set", "model.experts_per_token=1"
+        )
         self.assertEqual(dense["model"], "llama3-8b+experts=4,experts_per_token=1")
 
     def test_documented_figures(self):
         rows = re.findall(
-            r"\| ([\d.]+) s \| ([\d.]+) GB \| ([\d.]+)% \| `rehearse (simulate .*what-if/experts.*)` \|", (ROOT / "docs/model.md").read_text()
+            r"\| ([\d.]+) s \| ([\d.]+) GB \| ([\d.]+)% \| `rehearse (simulate .*what-if/experts.*)` \|",
+            (ROOT / "docs/model.md").read_text(),
         )
         self.assertEqual(len(rows), 4)
         for step, device, mfu, command in rows:

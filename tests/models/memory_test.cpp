@@ -190,5 +190,38 @@ TEST_F(Memory, HoldsWhatItKeepsAndLittleMore) {
   }
 }
 
+// Experts hold the rows of one expert at a time, at most as many as there are tokens.
+TEST_F(Memory, OfExpertsHoldsWhatOneOfThemReads) {
+  at::set_num_threads(1);
+  for (const int experts : {2, 8}) {
+    model::ModelSpec m = small(model::Family::llama);
+    m.layers = 1;
+    m.hidden = 256;
+    m.ffn = 192;
+    m.seq_len = 128;
+    m.head_dim = 0;
+    m.experts = experts;
+    m.experts_per_token = 2;
+    m = build_model(m);
+    constexpr Id mlp = 2;
+    const Used used = run(m, mlp, 4, program::DType::f32);
+    // With two experts, each has all tokens. oneDNN packs panels of operands in addition, for the
+    // gradients of weights of both.
+    const double activation = 4.0 * m.seq_len * m.hidden * 4;
+    for (const auto& [bytes, pass] : {std::pair{used.forward, program::Pass::forward},
+                                      {used.backward, program::Pass::backward},
+                                      {used.inputs, program::Pass::backward_input},
+                                      {used.weights, program::Pass::backward_weight}}) {
+      const double planned =
+          double(link::workspace_bytes(m, mlp, pass, 4, 1, program::DType::f32)) / activation;
+      const double most = experts > 2 ? 0 : pass == program::Pass::backward_weight ? 1.5 : 0.5;
+      EXPECT_LE(double(bytes) / activation, planned + most) << experts << " " << int(pass);
+      if (experts == 2) {
+        EXPECT_GE(double(bytes) / activation, planned - 0.3) << int(pass);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::models

@@ -163,8 +163,8 @@ Tensor experts(const Net& n, const Tensor& x, const std::string& layer, Tensor& 
     sum = sum + weights.select(-1, e).unsqueeze(-1) *
                     gated(n, x, mlp + ".experts." + std::to_string(e), m.mixtral_names ? 1 : 0);
   const auto tokens = double(x.size(0) * x.size(1));
-  const Tensor share = chosen.sum({0, 1}) / (tokens * m.experts_per_token),
-               mean = p.mean(at::IntArrayRef({0, 1}));
+  const Tensor share = chosen.flatten(0, 1).sum(0) / (tokens * m.experts_per_token);
+  const Tensor mean = p.flatten(0, 1).mean(0);
   balance = balance + m.router_aux_loss * m.experts * (share * mean).sum() * tokens;
   return sum;
 }

@@ -259,12 +259,11 @@ std::vector<NumericsCase> with_gemma() {
 }
 
 std::vector<NumericsCase> with_experts() {
-  return cases_with(
-      "moe-tiny",
-      {"ddp", "zero3", "zb-h1", "megatron",
-       "megatron, activations on the host, recomputing layers, sequence parallel",
-       "zero3 of 4, recomputing, activations and optimizer on the host",
-       "megatron of 8, zero 3, sequence parallel, unequal shares, clipped"});
+  return cases_with("moe-tiny",
+                    {"ddp", "zero3", "zb-h1", "megatron",
+                     "megatron, activations on the host, recomputing layers, sequence parallel",
+                     "zero3 of 4, recomputing, activations and optimizer on the host",
+                     "megatron of 8, zero 3, sequence parallel, unequal shares, clipped"});
 }
 
 }  // namespace rehearse::runtime

@@ -118,7 +118,8 @@ TEST_P(HuggingFace, LogitsAreTheRecordedOnesAndWeightsComeOutAsTheyWere) {
 }
 INSTANTIATE_TEST_SUITE_P(Families, HuggingFace,
                          testing::Values("gpt2", "bert", "llama", "mistral", "nemo", "qwen2",
-                                         "qwen3", "mixtral", "qwen3_moe", "phi3", "gemma2", "gemma", "gemma3"),
+                                         "qwen3", "mixtral", "qwen3_moe", "phi3", "gemma2", "gemma",
+                                         "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// What an import of changed weights says. `change` may replace tensors of the file.
