@@ -28,7 +28,6 @@ class Experts(TrainingCase):
         self.assertLess(fewer["step_time_s"]["mean"], mixture["step_time_s"]["mean"])
         self.assertFalse(mixture["calibrated"])
         out = self.rehearse("simulate", CliTestCase.job(self, LARGE), "--set", "software.name=pytorch-2.2").stdout
-        self.assertIn("8 experts, 2 a token, each feed-forward 14336", out)
         self.assertIn("no constant was fitted to mixtures of experts", out)
 
     def test_many_small_experts_want_one_kernel(self):
