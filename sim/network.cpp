@@ -52,7 +52,7 @@ SharedNetwork::~SharedNetwork() = default;
 Id SharedNetwork::route(Id from_device, Id to_device, double bytes) {
   if (from_device == to_device) return none;
   Impl& my = *impl_;
-  Impl::Pair& pair = my.pairs[(std::uint64_t{from_device} << 32) | to_device];
+  Impl::Pair& pair = my.pairs[from_device][to_device];
   if (pair.ways.empty()) {
     pair.ways = my.cluster.ways(from_device, to_device);
     pair.routes.assign(pair.ways.size(), none);

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/container/flat_map.hpp>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <queue>
 #include <simgrid/kernel/Timer.hpp>
 #include <simgrid/s4u.hpp>
-#include <unordered_map>
 
 #include "sim/network.h"
 
@@ -71,7 +71,11 @@ struct SharedNetwork::Impl {
   };
 
   Impl(const cluster::Cluster& c, std::span<const double> s, Options o)
-      : cluster(c), slow(s.begin(), s.end()), options(o), traffic(c.links().size()) {}
+      : cluster(c),
+        slow(s.begin(), s.end()),
+        options(o),
+        traffic(c.links().size()),
+        pairs(c.devices().size()) {}
 
   const cluster::Cluster& cluster;
   std::vector<double> slow;
@@ -86,8 +90,9 @@ struct SharedNetwork::Impl {
   sg::Host* source = nullptr;
   std::vector<sg::Link*> links = {};
   std::vector<Route> routes = {};
-  std::unordered_map<std::uint64_t, Pair> pairs = {};
-  std::map<std::vector<Id>, Id> trees = {};  // by links: the route
+  std::vector<boost::container::flat_map<Id, Pair>> pairs;  // by sender and receiver: a device
+                                                            // sends to few others
+  std::map<std::vector<Id>, Id> trees = {};                 // by links: the route
   std::vector<sg::Host*> cores = {};
 
   std::priority_queue<Start, std::vector<Start>, std::greater<>> starts = {};

@@ -1,4 +1,4 @@
-"""Mixtures of experts (model.experts): predicted memory, time and MFU, keys, and runs whose losses do not depend on how they are divided."""
+"""Mixtures of experts (model.experts): predicted memory, time and MFU, keys, and runs whose losses do not depend on the mesh."""
 
 import json
 import re
