@@ -102,7 +102,7 @@ const std::vector<Term> names = {
     {{"pcie_bandwidth"}, "it is cluster.links.pcie.bandwidth here"},
     {{"fp8", "bf16", "fp16", "dtype", "mixed_precision"}, "it is method.precision here"},
     {{"tf32"}, "it is software.kernels.tf32 here"},
-    {{"experts_per_token", "num_experts_per_tok", "moe_router_topk", "top_k"},
+    {{"experts_per_token", "num_experts_per_tok", "moe_router_topk"},
      "it is model.experts_per_token here"},
     {{"router_aux_loss", "router_aux_loss_coef", "moe_aux_loss_coeff"},
      "it is model.router_aux_loss here"},

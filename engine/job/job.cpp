@@ -75,7 +75,7 @@ void check_countable(const Config& train, const Job& job) {
   const model::ModelSpec& m = job.model;
   const double tokens = double(job.plan.schedule.global_batch) * m.seq_len;
   const double a_token = 4.0 * m.hidden + 4.0 * double(query_width(m)) +
-                         4.0 * double(layers_per_token(m)) * m.ffn +
+                         4.0 * double(layers_per_token(m)) * m.ffn + m.experts +
                          4.0 * double(m.heads) * m.seq_len;
   const double bytes = 8 * tokens * (a_token * m.layers + m.padded_vocab);
   if (bytes < 4e18) return;

@@ -127,10 +127,10 @@ std::int64_t of_op(const model::ModelSpec& model, model::TensorSplit split,
   return 0;
 }
 
-/// What a pass of experts holds beside what it keeps or returns (models/experts.cpp). The rows of
-/// one expert, of which there are as many as tokens where all choose it, or with grouped products
-/// of all: what they return and its gradient, in backward that of their width twice. And the order
-/// of rows by expert.
+/// Workspace of a pass over experts (models/experts.cpp): the order of rows by expert, and rows of
+/// one expert at a time, as many as tokens if all choose it; grouped products hold those of all
+/// experts. Forward holds what these rows return, backward its gradient and twice that of their
+/// width.
 std::int64_t expert_bytes(const model::ModelSpec& model, std::int64_t tokens, int tp,
                           std::int64_t element, program::Pass pass) {
   const std::int64_t routed = tokens * model.experts_per_token, order = 28 * routed;

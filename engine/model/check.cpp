@@ -56,6 +56,14 @@ void check_experts(const ModelSpec& m) {
   require(m.experts_per_token >= 1 && m.experts_per_token <= m.experts, m, "experts_per_token",
           m.experts_per_token,
           fmt::format("must be at least 1 and at most experts = {}", m.experts));
+  // Each expert of each layer has tensors of its own, and bytes of all of them are counted.
+  constexpr int most_in_all = 1 << 18;
+  require(m.layers <= most_in_all / m.experts, m, "experts", m.experts,
+          fmt::format("times layers = {} must be at most {}", m.layers, most_in_all));
+  const double in_all = 3.0 * m.layers * m.experts * m.ffn * m.hidden;
+  require(in_all <= 1e17, m, "experts", m.experts,
+          fmt::format("of {} x {} in {} layers have {:.1e} parameters; at most 1e17", m.hidden,
+                      m.ffn, m.layers, in_all));
   require(!m.output_norm, m, "experts", m.experts,
           "must be 0 with output_norm: no published model has both");
   require(!m.fused_weights, m, "experts", m.experts,

@@ -134,8 +134,12 @@ class List {
     memory_bytes(z_.tokens * (4 * z_.experts + 12 * z_.routed));
     memory_bytes(z_.tokens * z_.routed * 48, 3);
   }
-  /// The gradients of the experts' weights, and those of what the experts returned.
-  void weights_backward() { memory(4 * z_.routed * z_.ffn, 2 * expert_kernels()); }
+  /// The gradients of the weights by which results of experts were multiplied (a product and its
+  /// sum), and those of the results. looped and grouped: where results have their inner width.
+  void router_weights_backward() {
+    const bool results = how_.experts == software::Experts::modules;
+    memory(6 * z_.routed * (results ? z_.hidden : z_.ffn), 3 * expert_kernels());
+  }
   void router_backward() {
     memory_bytes(z_.tokens * (12 * z_.experts + 12 * z_.routed), 3);
     product(z_.tokens, z_.hidden, z_.experts);

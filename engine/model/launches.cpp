@@ -133,7 +133,7 @@ void experts(List& l, const Sizes& z) {
   l.gather();
   l.expert_linear_backward(z.ffn, z.hidden);
   if (l.inputs()) {
-    l.weights_backward();
+    l.router_weights_backward();
     l.activation(z.routed * (2 * width + z.ffn), 9 * z.routed * z.ffn);
   }
   l.norm_again();

@@ -143,10 +143,11 @@ struct ModelSpec {
   /// llama: a feed-forward layer is `experts` layers, each `ffn` wide, of which a router chooses
   /// `experts_per_token` for each token (Fedus et al. 2022). 0: one layer for all tokens.
   int experts = 0, experts_per_token = 0;
-  bool norm_topk = true;  // what experts return is weighted by their probabilities divided by
-                          // the sum of those of the token's experts; false: as they are
-  double router_aux_loss =
-      0;  // factor of the loss that balances experts (Fedus et al. 2022, eq. 4)
+  /// What experts return is weighted by their probabilities, divided by the sum of those of the
+  /// token's experts; false: not divided.
+  bool norm_topk = true;
+  /// Factor of the loss that balances experts (Fedus et al. 2022, equation 4).
+  double router_aux_loss = 0;
   bool mixtral_names = false;  // files of weights have Mixtral's names of experts
   std::vector<ParamGroup> groups = {};
   std::vector<Segment> segments = {};
@@ -166,7 +167,7 @@ double rope_attention(const RopeScaling& scaling);
 std::int64_t query_width(const ModelSpec& model);
 /// Elements of a token's key, as many as of its value: kv_heads x head_dim.
 std::int64_t key_width(const ModelSpec& model);
-/// Rows of feed-forward layers that a token passes: 1, or `experts_per_token`.
+/// Feed-forward layers of a Transformer block that a token passes: 1, or `experts_per_token`.
 int layers_per_token(const ModelSpec& model);
 /// By what attention's scores are multiplied.
 double score_scale(const ModelSpec& model);
@@ -205,7 +206,7 @@ std::vector<std::string> known_models();
 std::int64_t elements_of(const ParamGroup& group, int tp);
 /// Parameters of the whole model. Counts tied parameters once, and includes padding rows.
 std::int64_t parameters_of(const ModelSpec& model);
-/// Those of experts that a token does not pass.
+/// Parameters of the experts that a token does not pass.
 std::int64_t idle_parameters_of(const ModelSpec& model);
 
 /// The cost of a pass over one micro-batch for one of `tp` ranks.

@@ -31,12 +31,13 @@ class GpuCheck(CliTestCase):
             "losses-fp32",
             "method-topk-sync",
             "activations-on-host",
+            "experts",
             "speed-tiny",
             "killed-rank",
         ]
         done, results = self.check("--device", "emulated", *names, expect=0)
         self.assertEqual([(one["check"], one["passed"]) for one in results], [(name, True) for name in names])
-        self.assertIn("11 of 11 checks passed", done.stdout)
+        self.assertIn("12 of 12 checks passed", done.stdout)
         self.assertGreater(results[-2]["tokens_per_s"], 0)
         self.assertIn("rank 1", results[-1]["said"])
 

@@ -123,6 +123,13 @@ TEST(MixtureOfExperts, RefusesKeysThatDoNotFit) {
               HasSubstr("experts_per_token = 0 must be at least 1"));
   EXPECT_THAT(said([](ModelSpec& m) { m.experts = 0; }),
               HasSubstr("experts_per_token = 2 is of a model with experts"));
+  EXPECT_THAT(said([](ModelSpec& m) { m.layers = 200, m.experts = 4096; }),
+              HasSubstr("experts = 4096 times layers = 200 must be at most 262144"));
+  EXPECT_THAT(
+      said([](ModelSpec& m) {
+        m.layers = 64, m.experts = 4096, m.ffn = 1 << 23, m.hidden = 1 << 20;
+      }),
+      HasSubstr("experts = 4096 of 1048576 x 8388608 in 64 layers have 6.9e+18 parameters"));
   EXPECT_THAT(said([](ModelSpec& m) { m.output_norm = true; }),
               HasSubstr("experts = 8 must be 0 with output_norm"));
   EXPECT_THAT(said([](ModelSpec& m) { m.fused_weights = true; }),
